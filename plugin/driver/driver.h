@@ -1,0 +1,120 @@
+// plugin/driver/driver.h: the CUDA driver API as one table of function pointers.
+#pragma once
+
+#include <cuda.h>
+#include <cudaTypedefs.h>
+
+#include <string>
+
+namespace jge {
+
+// X(name, version) for every driver function this package calls. The version is the one asked of
+// cuGetProcAddress; it also names the typedef of the signature, because unsuffixed names change
+// their signature between CUDA 12 and 13. Every function here exists in the oldest driver that is
+// supported (kMinimumDriver).
+#define JGE_DRIVER_REQUIRED(X)                         \
+  X(cuInit, 2000)                                      \
+  X(cuDriverGetVersion, 2020)                          \
+  X(cuGetErrorName, 6000)                              \
+  X(cuGetErrorString, 6000)                            \
+  /* devices and contexts */                           \
+  X(cuDeviceGetCount, 2000)                            \
+  X(cuDeviceGet, 2000)                                 \
+  X(cuDeviceGetName, 2000)                             \
+  X(cuDeviceGetAttribute, 2000)                        \
+  X(cuDeviceTotalMem, 3020)                            \
+  X(cuDevicePrimaryCtxRetain, 7000)                    \
+  X(cuDevicePrimaryCtxRelease, 11000)                  \
+  X(cuCtxGetCurrent, 4000)                             \
+  X(cuCtxSetCurrent, 4000)                             \
+  X(cuCtxGetDevice, 2000)                              \
+  /* memory */                                         \
+  X(cuMemGetInfo, 3020)                                \
+  X(cuMemAlloc, 3020)                                  \
+  X(cuMemFree, 3020)                                   \
+  X(cuMemcpyAsync, 4000)                               \
+  X(cuMemsetD8Async, 3020)                             \
+  X(cuMemsetD16Async, 3020)                            \
+  X(cuMemsetD32Async, 3020)                            \
+  /* streams, capture and events */                    \
+  X(cuStreamCreate, 2000)                              \
+  X(cuStreamDestroy, 4000)                             \
+  X(cuStreamSynchronize, 2000)                         \
+  X(cuStreamQuery, 2000)                               \
+  X(cuStreamGetId, 12000)                              \
+  X(cuStreamGetCtx, 9020)                              \
+  X(cuStreamWaitEvent, 3020)                           \
+  X(cuStreamIsCapturing, 10000)                        \
+  X(cuStreamBeginCapture, 10010)                       \
+  X(cuStreamEndCapture, 10000)                         \
+  X(cuStreamGetCaptureInfo, 12030)                     \
+  X(cuStreamUpdateCaptureDependencies, 12030)          \
+  X(cuThreadExchangeStreamCaptureMode, 10010)          \
+  X(cuEventCreate, 2000)                               \
+  X(cuEventDestroy, 4000)                              \
+  X(cuEventRecord, 2000)                               \
+  X(cuEventQuery, 2000)                                \
+  X(cuEventSynchronize, 2000)                          \
+  X(cuEventElapsedTime, 2000)                          \
+  /* images and kernels */                             \
+  X(cuModuleLoadData, 2000)                            \
+  X(cuModuleUnload, 2000)                              \
+  X(cuModuleGetFunction, 2000)                         \
+  X(cuFuncGetAttribute, 2020)                          \
+  X(cuFuncSetAttribute, 9000)                          \
+  X(cuFuncGetName, 12030)                              \
+  X(cuLaunchKernelEx, 11060)                           \
+  X(cuOccupancyMaxActiveBlocksPerMultiprocessor, 6050) \
+  X(cuOccupancyMaxActiveClusters, 11070)               \
+  /* graphs */                                         \
+  X(cuGraphCreate, 10000)                              \
+  X(cuGraphDestroy, 10000)                             \
+  X(cuGraphClone, 10000)                               \
+  X(cuGraphAddKernelNode, 12000)                       \
+  X(cuGraphAddMemsetNode, 10000)                       \
+  X(cuGraphAddMemcpyNode, 10000)                       \
+  X(cuGraphAddChildGraphNode, 10000)                   \
+  X(cuGraphAddEmptyNode, 10000)                        \
+  X(cuGraphAddDependencies, 12030)                     \
+  X(cuGraphKernelNodeGetParams, 12000)                 \
+  X(cuGraphKernelNodeGetAttribute, 11000)              \
+  X(cuGraphKernelNodeSetAttribute, 11000)              \
+  X(cuGraphChildGraphNodeGetGraph, 10000)              \
+  X(cuGraphNodeGetType, 10000)                         \
+  X(cuGraphNodeGetDependencies, 12030)                 \
+  X(cuGraphGetNodes, 10000)                            \
+  X(cuGraphGetEdges, 12030)                            \
+  X(cuGraphDebugDotPrint, 11030)                       \
+  X(cuGraphInstantiateWithFlags, 11040)                \
+  X(cuGraphUpload, 11010)                              \
+  X(cuGraphLaunch, 10000)                              \
+  X(cuGraphExecDestroy, 10000)                         \
+  X(cuGraphExecUpdate, 12000)                          \
+  X(cuGraphExecKernelNodeSetParams, 12000)             \
+  X(cuGraphExecMemsetNodeSetParams, 10020)             \
+  X(cuGraphExecMemcpyNodeSetParams, 10020)             \
+  X(cuGraphExecChildGraphNodeSetParams, 11010)
+
+// Null in the table where the driver is older than the function (12.4 brought these).
+#define JGE_DRIVER_OPTIONAL(X)       \
+  X(cuFuncGetParamInfo, 12040)       \
+  X(cuModuleGetFunctionCount, 12040) \
+  X(cuModuleEnumerateFunctions, 12040)
+
+#define JGE_DRIVER_FUNCTIONS(X) JGE_DRIVER_REQUIRED(X) JGE_DRIVER_OPTIONAL(X)
+
+// The oldest driver that has every required function, as cuDriverGetVersion counts: CUDA 12.3.
+inline constexpr int kMinimumDriver = 12030;
+
+// cuda.h renames functions by macro (cuMemAlloc is cuMemAlloc_v2 there), so a member may carry the
+// suffixed name; code that includes this header writes the plain one and means the same.
+struct Driver {
+  const char* name = "";  // "cuda" or "host"
+  // What the kernel that failed last said, and forgets it; null where the driver cannot tell.
+  std::string (*fault)() = nullptr;
+#define JGE_DECLARE(function, version) PFN_##function##_v##version function = nullptr;
+  JGE_DRIVER_FUNCTIONS(JGE_DECLARE)
+#undef JGE_DECLARE
+};
+
+}  // namespace jge
