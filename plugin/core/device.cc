@@ -1,0 +1,29 @@
+// plugin/core/device.cc: one device of one driver, with what is loaded on it.
+#include "core/device.h"
+
+#include "core/error.h"
+
+namespace jge {
+
+Device::Device(const Driver& driver, int ordinal)
+    : driver_(driver), info_(query_device(driver, ordinal)) {
+  CUdevice device = 0;
+  JGE_CALL(driver, cuDeviceGet, &device, ordinal);
+  JGE_CALL(driver, cuDevicePrimaryCtxRetain, &context_, device);
+}
+
+const Image& Device::image(const std::shared_ptr<const ImageBytes>& bytes) {
+  std::lock_guard lock(mutex_);
+  std::unique_ptr<Image>& image = images_[bytes.get()];
+  if (!image) {
+    try {
+      image = std::make_unique<Image>(driver_, bytes);
+    } catch (...) {
+      images_.erase(bytes.get());
+      throw;
+    }
+  }
+  return *image;
+}
+
+}  // namespace jge

@@ -1,0 +1,20 @@
+// plugin/core/handle.cc: one owner for every driver handle.
+#include "core/handle.h"
+
+#include "core/error.h"
+
+namespace jge {
+
+ContextScope::ContextScope(const Driver& driver, CUcontext context) : driver_(driver) {
+  // Asked of the driver each time: whoever calls us may have switched it since our last look.
+  JGE_CALL(driver, cuCtxGetCurrent, &callers_);
+  if (callers_ == context) return;
+  JGE_CALL(driver, cuCtxSetCurrent, context);
+  switched_ = true;
+}
+
+ContextScope::~ContextScope() {
+  if (switched_) driver_.cuCtxSetCurrent(callers_);
+}
+
+}  // namespace jge

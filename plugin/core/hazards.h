@@ -1,0 +1,62 @@
+// plugin/core/hazards.h: which earlier nodes a node must wait for, from the memory it touches.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace jge {
+
+// Bytes [begin, end) of one address space that a node reads, writes, or both. Spaces never overlap:
+// a program's buffers are one space each; work on real addresses uses space 0 alone.
+struct Access {
+  std::uint32_t space = 0;
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+  bool reads = false;
+  bool writes = false;
+};
+
+// Read-after-write, write-after-read and write-after-write edges between the nodes added so far,
+// transitively reduced. The same accesses in the same order always give the same edges.
+class Hazards {
+ public:
+  // Adds the next node (numbered from 0) and returns the nodes it depends on, ascending. The result
+  // is valid until the next call.
+  std::span<const std::uint32_t> add(std::span<const Access> accesses);
+
+  // Length of the longest path that ends at each node, in edges.
+  std::span<const std::uint32_t> levels() const { return levels_; }
+
+  std::uint32_t size() const { return static_cast<std::uint32_t>(levels_.size()); }
+
+  // Forgets all nodes and keeps the memory.
+  void clear();
+
+ private:
+  static constexpr std::uint32_t kNone = ~std::uint32_t{0};
+
+  // A range in which every byte has the same last writer and the same readers since.
+  struct Segment {
+    std::uint64_t begin, end;
+    std::uint32_t writer;   // node, or kNone
+    std::uint32_t readers;  // head of a list in links_, or kNone
+  };
+  struct Link {
+    std::uint32_t node, next;
+  };
+
+  void touch(const Access& access, std::uint32_t node);
+  void depend(std::uint32_t on, std::uint32_t node);
+  void reduce(std::uint32_t node);
+
+  std::vector<std::vector<Segment>> spaces_;  // each sorted by begin, without overlap
+  std::vector<Link> links_;
+  std::vector<std::uint32_t> dependencies_;
+  std::vector<std::uint32_t> levels_;
+  // Bit j of row i: node j comes before node i. Row i has i / 64 + 1 words.
+  std::vector<std::uint64_t> before_;
+  std::vector<std::size_t> row_;
+};
+
+}  // namespace jge

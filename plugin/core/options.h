@@ -1,0 +1,21 @@
+// plugin/core/options.h: the options that the core reads, process-wide.
+#pragma once
+
+#include <atomic>
+
+namespace jge {
+
+// Set from Python, read at each execution. Zero means: as the table of graph limits says.
+struct Options {
+  std::atomic<int> max_ops_per_graph{0};
+  std::atomic<int> max_mb_per_graph{0};
+  // Synchronize after every kernel, so that a fault names the kernel that caused it.
+  std::atomic<bool> debug{false};
+};
+
+inline Options& options() {
+  static Options instance;
+  return instance;
+}
+
+}  // namespace jge

@@ -1,0 +1,100 @@
+// plugin/core/program.h: the immutable node list that one custom call carries.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/image_bytes.h"
+
+namespace jge {
+
+// A program as it travels in the custom call's attributes. jax_graphenc/program.py writes it; both
+// sides change together, and with them kProgramVersion and the custom call's name.
+//
+//   all integers little-endian; str = u32 length, bytes; blob = u64 length, bytes
+//   program  "JGEP" u32 version  str name
+//            u32 count { u64 bytes }                         arguments
+//            u32 count { u64 bytes, u32 alias }              results; alias = argument + 1, or 0
+//            u32 count { blob }                              images
+//            u32 count { kernel }  u32 count { node }
+//   kernel   u32 image, str symbol, str label, u32 count { parameter }
+//   parameter  str name, u8 kind (0 value, 1 pointer), u8 access (bit 0 reads, bit 1 writes), u32
+//   size node     u8 1 (kernel), u32 kernel, u32 grid[3], u32 block[3], u32 cluster[3],
+//            u32 shared bytes, u8 flags (bit 0 cooperative), one binding per parameter
+//   binding  value: `size` bytes; pointer: u8 side (0 argument, 1 result), u32 index, u64 offset,
+//   u64 bytes
+inline constexpr std::uint32_t kProgramVersion = 1;
+
+struct Parameter {
+  std::string name;
+  bool pointer = false;
+  bool reads = false;
+  bool writes = false;
+  std::uint32_t size = 0;  // bytes in the kernel's parameter block
+};
+
+struct Kernel {
+  std::uint32_t image = 0;  // index into Program::images
+  std::string symbol;       // name in the image
+  std::string label;        // name the user knows it by
+  std::vector<Parameter> parameters;
+};
+
+struct Dim3 {
+  std::uint32_t x = 1, y = 1, z = 1;
+};
+
+// Where one parameter of one node comes from.
+struct Binding {
+  std::uint32_t buffer = 0;  // pointer: an argument, or argument count + result
+  bool pointer = false;
+  std::uint64_t offset = 0;  // pointer: into the buffer; value: into Program::values
+  std::uint64_t bytes = 0;   // pointer: how much of the buffer the kernel may touch from there
+};
+
+struct KernelNode {
+  std::uint32_t kernel = 0;  // index into Program::kernels
+  Dim3 grid, block, cluster;
+  std::uint32_t shared_bytes = 0;  // dynamic shared memory per block
+  bool cooperative = false;
+  std::uint32_t first_binding = 0;  // one per parameter of the kernel, in its order
+};
+
+struct Result {
+  std::uint64_t bytes = 0;
+  std::uint32_t alias = 0;  // 1 + the argument whose memory it shares, or 0
+};
+
+class Program {
+ public:
+  // Decodes and validates bytes that anybody may have written; throws Error (invalid_argument).
+  static std::shared_ptr<const Program> decode(std::string_view bytes);
+
+  std::string name;
+  std::vector<std::uint64_t> arguments;  // bytes of each
+  std::vector<Result> results;
+  std::vector<std::shared_ptr<const ImageBytes>> images;
+  std::vector<Kernel> kernels;
+  std::vector<KernelNode> nodes;
+  std::vector<Binding> bindings;
+  std::vector<std::byte> values;  // by-value parameters, each 16-byte aligned
+  std::uint32_t max_parameters = 0;
+
+  // Nodes that node i waits for, ascending; known before any address is.
+  std::span<const std::uint32_t> dependencies(std::size_t i) const {
+    return {edges_.data() + first_edge_[i], first_edge_[i + 1] - first_edge_[i]};
+  }
+
+ private:
+  void record();
+
+  std::vector<std::uint32_t> edges_;
+  std::vector<std::size_t> first_edge_;
+};
+
+}  // namespace jge

@@ -1,0 +1,41 @@
+// plugin/core/stats.h: what the core has done since the process began or the last reset.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace jge {
+
+// X(name): one counter each, in the order they are shown.
+#define JGE_COUNTERS(X)                                            \
+  X(programs)        /* programs decoded */                        \
+  X(images_loaded)   /* images loaded, once per device */          \
+  X(encoders)        /* encoders made */                           \
+  X(nodes)           /* nodes handed to a stream or a capture */   \
+  X(commits)         /* batches handed over */                     \
+  X(direct_launches) /* kernels launched straight onto a stream */ \
+  X(captured_nodes)  /* nodes added to a graph that somebody else captures */
+
+struct Stats {
+#define JGE_DECLARE(name) std::atomic<std::uint64_t> name{0};
+  JGE_COUNTERS(JGE_DECLARE)
+#undef JGE_DECLARE
+
+  void reset() {
+#define JGE_RESET(name) name.store(0, std::memory_order_relaxed);
+    JGE_COUNTERS(JGE_RESET)
+#undef JGE_RESET
+  }
+};
+
+inline void count(std::atomic<std::uint64_t>& counter, std::uint64_t by = 1) {
+  counter.fetch_add(by, std::memory_order_relaxed);
+}
+
+// One for the process: both drivers count here.
+inline Stats& stats() {
+  static Stats instance;
+  return instance;
+}
+
+}  // namespace jge

@@ -1,0 +1,93 @@
+// tests/cpp/program_bytes.h: writes programs in the format of core/program.h, right or wrong.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace jge::test {
+
+class Writer {
+ public:
+  template <class T>
+  Writer& raw(T value) {
+    bytes_.append(reinterpret_cast<const char*>(&value), sizeof value);
+    return *this;
+  }
+  Writer& u8(std::uint8_t value) { return raw(value); }
+  Writer& u32(std::uint32_t value) { return raw(value); }
+  Writer& u64(std::uint64_t value) { return raw(value); }
+  Writer& str(const std::string& text) {
+    u32(static_cast<std::uint32_t>(text.size()));
+    bytes_ += text;
+    return *this;
+  }
+  Writer& append(const std::string& bytes) {
+    bytes_ += bytes;
+    return *this;
+  }
+  const std::string& bytes() const { return bytes_; }
+
+ private:
+  std::string bytes_;
+};
+
+// A program of `affine(float* data, float scale, float shift, int n)` nodes over buffers of `n`
+// floats that are updated in place: argument i is result i.
+class AffineProgram {
+ public:
+  AffineProgram(std::string image, int buffers, std::uint32_t n)
+      : image_(std::move(image)), buffers_(buffers), n_(n) {}
+
+  AffineProgram& add(std::uint32_t buffer, float scale, float shift) {
+    nodes_.u8(1).u32(0);
+    nodes_.u32((n_ + 63) / 64).u32(1).u32(1).u32(block_).u32(1).u32(1).u32(1).u32(1).u32(1);
+    nodes_.u32(shared_bytes_).u8(0);
+    nodes_.u8(1).u32(buffer).u64(0).u64(std::uint64_t{4} * n_);
+    nodes_.raw(scale).raw(shift).raw(static_cast<std::int32_t>(n_));
+    ++count_;
+    return *this;
+  }
+  AffineProgram& block(std::uint32_t threads) {
+    block_ = threads;
+    return *this;
+  }
+  AffineProgram& shared(std::uint32_t bytes) {
+    shared_bytes_ = bytes;
+    return *this;
+  }
+  AffineProgram& symbol(std::string name) {
+    symbol_ = std::move(name);
+    return *this;
+  }
+  AffineProgram& shift_type(std::uint32_t size) {
+    shift_size_ = size;
+    return *this;
+  }
+
+  std::string bytes() const {
+    Writer out;
+    out.append("JGEP").u32(1).str("test program");
+    out.u32(buffers_);
+    for (int i = 0; i < buffers_; ++i) out.u64(std::uint64_t{4} * n_);
+    out.u32(buffers_);
+    for (int i = 0; i < buffers_; ++i) out.u64(std::uint64_t{4} * n_).u32(i + 1);
+    out.u32(1).u64(image_.size()).append(image_);
+    out.u32(1).u32(0).str(symbol_).str("affine of the test");
+    out.u32(4);
+    out.str("data").u8(1).u8(3).u32(8);
+    out.str("scale").u8(0).u8(0).u32(4);
+    out.str("shift").u8(0).u8(0).u32(shift_size_);
+    out.str("n").u8(0).u8(0).u32(4);
+    out.u32(count_).append(nodes_.bytes());
+    return out.bytes();
+  }
+
+ private:
+  std::string image_, symbol_ = "affine";
+  int buffers_;
+  std::uint32_t n_, block_ = 64, shared_bytes_ = 0, shift_size_ = 4, count_ = 0;
+  Writer nodes_;
+};
+
+}  // namespace jge::test

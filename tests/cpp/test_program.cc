@@ -1,0 +1,103 @@
+// tests/cpp/test_program.cc: programs as bytes that anybody may have written.
+#include <elf.h>
+
+#include <cstring>
+#include <random>
+
+#include "core/error.h"
+#include "core/program.h"
+#include "program_bytes.h"
+#include "test.h"
+
+namespace jge::test {
+
+HOST_TEST(program_decodes_and_records_its_edges) {
+  const std::string image = test_image(driver);
+  const auto program =
+      Program::decode(AffineProgram(image, 2, 10).add(0, 1, 2).add(1, 1, 2).add(0, 3, 4).bytes());
+  EXPECT_EQ(program->name, "test program");
+  EXPECT_EQ(program->nodes.size(), 3u);
+  EXPECT_EQ(program->kernels.size(), 1u);
+  EXPECT(program->dependencies(0).empty());
+  EXPECT(program->dependencies(1).empty());
+  EXPECT_EQ(program->dependencies(2).size(), 1u);
+  EXPECT_EQ(program->dependencies(2)[0], 0u);
+  EXPECT(program->images[0]->view() == image);
+}
+
+HOST_TEST(program_shares_equal_images) {
+  const std::string bytes = AffineProgram(test_image(driver), 1, 10).add(0, 1, 2).bytes();
+  const auto first = Program::decode(bytes);
+  const auto second = Program::decode(bytes);
+  EXPECT(first->images[0] == second->images[0]);
+}
+
+HOST_TEST(program_says_what_is_wrong_with_it) {
+  const std::string image = test_image(driver);
+  const auto refuse = [](const std::string& bytes, const char* part) {
+    EXPECT_THROW(Program::decode(bytes), Error, part);
+  };
+  const std::string good = AffineProgram(image, 1, 10).add(0, 1, 2).bytes();
+  refuse("", "it ends early");
+  refuse("nothing of the kind", "does not begin as one");
+  refuse(good + "x", "bytes follow its end");
+  std::string other = good;
+  other[4] = 9;
+  refuse(other, "its version is 9, this package reads 1");
+  refuse(AffineProgram(image, 1, 10).add(1, 1, 2).bytes(), "a buffer that is not there");
+  refuse(AffineProgram("not an image", 1, 10).add(0, 1, 2).bytes(), "it is no cubin");
+  refuse(AffineProgram(image.substr(0, 40), 1, 10).add(0, 1, 2).bytes(), "is cut off");
+  refuse(AffineProgram(image.substr(0, image.size() / 2), 1, 10).add(0, 1, 2).bytes(),
+         "past its end");
+  refuse(AffineProgram(image, 1, 10).symbol("").add(0, 1, 2).bytes(), "no proper name");
+  refuse(AffineProgram(image, 1, 10).shift_type(40000).add(0, 1, 2).bytes(), "impossible size");
+}
+
+// Truncated anywhere, and with bytes changed at random: refused or decoded, never a crash, and
+// whatever is decoded stays within its own bounds.
+HOST_TEST(program_survives_every_truncation_and_random_damage) {
+  // A small image, so that most of the damage meets the program itself.
+  const std::string image = ".version 8.0\n.target sm_80\n";
+  const std::string good =
+      AffineProgram(image, 3, 10).add(0, 1, 2).add(2, 3, 4).add(1, 5, 6).bytes();
+  for (std::size_t size = 0; size < good.size(); ++size) {
+    EXPECT_THROW(Program::decode(good.substr(0, size)), Error, "");
+  }
+  std::mt19937 random(11);
+  int accepted = 0;
+  for (int round = 0; round < 50000; ++round) {
+    std::string bytes = good;
+    for (int changes = 1 + random() % 4; changes > 0; --changes) {
+      const char interesting[] = {0, 1, 2, 3, 0x7f, -1, -128, 8};
+      bytes[random() % bytes.size()] =
+          random() % 2 ? interesting[random() % sizeof interesting] : char(random());
+    }
+    try {
+      const auto program = Program::decode(bytes);
+      ++accepted;
+      for (std::size_t i = 0; i < program->nodes.size(); ++i) {
+        for (std::uint32_t on : program->dependencies(i)) EXPECT(on < i);
+        const KernelNode& node = program->nodes[i];
+        const auto& parameters = program->kernels[node.kernel].parameters;
+        for (std::size_t p = 0; p < parameters.size(); ++p) {
+          const Binding& binding = program->bindings[node.first_binding + p];
+          if (!binding.pointer) {
+            EXPECT(binding.offset + parameters[p].size <= program->values.size());
+            continue;
+          }
+          const std::size_t arguments = program->arguments.size();
+          EXPECT(binding.buffer < arguments + program->results.size());
+          const std::uint64_t size = binding.buffer < arguments
+                                         ? program->arguments[binding.buffer]
+                                         : program->results[binding.buffer - arguments].bytes;
+          EXPECT(binding.offset <= size && binding.bytes <= size - binding.offset);
+        }
+      }
+    } catch (const Error& error) {
+      EXPECT(error.code() == Code::invalid_argument);
+    }
+  }
+  EXPECT(accepted > 0);
+}
+
+}  // namespace jge::test
