@@ -1,0 +1,23 @@
+"""CUDA C++ source to kernel images, for GPUs and for the CPU, with a cache on disk."""
+
+from __future__ import annotations
+
+from jax_graphenc.compiler.compile import (
+    clear_memory,
+    compile_counts,
+    compile_source,
+    reset_counts,
+)
+from jax_graphenc.compiler.diagnostics import UnknownKernelError
+from jax_graphenc.compiler.source import Entry, Image, Source
+
+__all__ = [
+    "Entry",
+    "Image",
+    "Source",
+    "UnknownKernelError",
+    "clear_memory",
+    "compile_counts",
+    "compile_source",
+    "reset_counts",
+]

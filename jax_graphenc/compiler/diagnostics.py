@@ -1,0 +1,146 @@
+"""Messages for people out of compilers' logs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from jax_graphenc.compiler.source import Source
+from jax_graphenc.errors import KernelCompileError, UnsupportedOnCpuError
+
+
+class UnknownKernelError(ValueError):
+    """A kernel's name is not in its source. `log` is what the compiler said."""
+
+    def __init__(self, message: str, log: str) -> None:
+        """Keeps the compiler's `log` beside the `message`."""
+        super().__init__(message)
+        self.log = log
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """An error of a log: its file and line, its column where known (from 1), what it says."""
+
+    file: str
+    line: int
+    column: int | None
+    text: str
+
+
+# GCC, Clang and the assembler: file:12:5: error: text. NVRTC: file(12): error: text.
+_ERROR = re.compile(
+    r"^(?P<file>[^\n]+?)"
+    r"(?::(?P<line>\d+)(?::(?P<column>\d+))?|\((?P<nvrtc_line>\d+)\))"
+    r": (?:(?:fatal |catastrophic )?[Ee]rror)(?: #\S+)?: (?P<text>.*)$",
+    re.MULTILINE,
+)
+
+
+def errors(log: str) -> list[Diagnostic]:
+    """Finds the errors of a log, in its order."""
+    return [
+        Diagnostic(
+            match["file"],
+            int(match["line"] or match["nvrtc_line"]),
+            int(match["column"]) if match["column"] else None,
+            match["text"],
+        )
+        for match in _ERROR.finditer(log)
+    ]
+
+
+# What the CPU cannot do, and the sentence that says so: a pattern for the user's line or the error.
+_WAITS = "the threads of a block cannot wait for each other on the CPU yet"
+_UNSUPPORTED = tuple(
+    (re.compile(pattern), sentence)
+    for pattern, sentence in (
+        (r"\b__syncthreads(?:_and|_or|_count)?\b", f"{{}}() is not supported: {_WAITS}"),
+        (r"\b__(?:syncwarp|activemask)\b", f"{{}}() is not supported: {_WAITS}"),
+        (r"\b__(?:shfl|reduce|match)_\w+_sync\b", f"{{}}() is not supported: {_WAITS}"),
+        (r"\b__(?:shfl|ballot|any|all)_sync\b", f"{{}}() is not supported: {_WAITS}"),
+        (r"\b__shared__", f"{{}} memory is not supported: {_WAITS}"),
+        (r"\bcooperative_groups\b", f"{{}} is not supported: {_WAITS}"),
+        (r"\b(?:__)?asm(?:__)?\b(?=\s*(?:\(|volatile\b|__volatile__\b))",
+         "inline PTX ({}) runs on NVIDIA GPUs only"),
+        (r"\b(?:tex|surf)[123]D\w*|\bcudaTextureObject_t\b|\bcudaSurfaceObject_t\b",
+         "textures and surfaces ({}) are not supported on the CPU"),
+        (r"\bwmma\b|\bmma\.h\b", "tensor core operations ({}) are not supported on the CPU"),
+        (r"\bcub\b|\bcuda::|\bcuda/|\bthrust\b", "{} is not available on the CPU"),
+        (r"\bcuda_fp8\.h|\b__nv_fp8\w*", "8-bit floats ({}) are not supported on the CPU yet"),
+        (r"\bcuda_pipeline\w*|\bmbarrier\w*", "asynchronous copies ({}) run on NVIDIA GPUs only"),
+        (r"\b__(?:f(?:add|sub|mul|div|maf|rcp|sqrt)|d(?:add|sub|mul|div|rcp|sqrt)|fma)f?_r[zud]\b",
+         "{}() is not supported on the CPU: there is no directed rounding"),
+        (r"<<<", "a kernel that launches kernels ({}) is not supported on the CPU"),
+    )
+)  # fmt: skip
+_INSTEAD = "pass reference= (the same function in jax.numpy) to use on the CPU, or run on a GPU"
+
+
+def unsupported_on_cpu(line: str, error: str) -> str | None:
+    """Explains an error by the construct that caused it, or returns None.
+
+    Looks at the user's line first and then at what the compiler said of it: macros may hide a name
+    from either.
+    """
+    for text in (line, error):
+        for pattern, sentence in _UNSUPPORTED:
+            if match := pattern.search(text):
+                return f"{sentence.format(match[0])}; {_INSTEAD}"
+    return None
+
+
+def _excerpt(source: Source, error: Diagnostic) -> str | None:
+    """Shows the user's line under an error with a caret, or returns None if it is elsewhere."""
+    lines = source.text.split("\n")
+    index = error.line - source.line
+    if error.file != source.filename or not 0 <= index < len(lines):
+        return None
+    line = lines[index].rstrip()
+    column = error.column or len(line) - len(line.lstrip()) + 1
+    caret = "".join(c if c == "\t" else " " for c in line[: column - 1])
+    return f"    {line}\n    {caret}^"
+
+
+def compile_error(
+    source: Source, expressions: Sequence[str], target: str, compiler: str, log: str
+) -> KernelCompileError:
+    """Makes the exception for a source that does not compile.
+
+    Args:
+        source: What was compiled.
+        expressions: The kernels asked for.
+        target: `"cpu"` or an architecture.
+        compiler: Name and version of the compiler.
+        log: What it said.
+    """
+    kernels = ", ".join(f'"{e}"' for e in expressions) or "a source without kernels"
+    parts = [f"{kernels} in {source.filename} does not compile for {target} ({compiler}):"]
+    explained: set[str] = set()
+    if target == "cpu":
+        # Each construct once, at its first line.
+        lines = source.text.split("\n")
+        for error in errors(log):
+            index = error.line - source.line
+            inside = error.file == source.filename and 0 <= index < len(lines)
+            why = unsupported_on_cpu(lines[index] if inside else "", error.text)
+            if why is not None and why not in explained:
+                explained.add(why)
+                parts.append(f"{error.file}:{error.line}: {why}")
+    parts.append(_with_excerpt(source, log.strip()) or "The compiler said nothing.")
+    kind = UnsupportedOnCpuError if explained else KernelCompileError
+    return kind("\n".join(parts), log)
+
+
+def _with_excerpt(source: Source, log: str) -> str:
+    """Puts the offending line under the first error, unless the log shows it already."""
+    match = _ERROR.search(log)
+    if match is None:
+        return log
+    excerpt = _excerpt(source, errors(match[0])[0])
+    following = log[match.end() :].split("\n", 3)[1:3]
+    shown = any(line.strip(" |~") == "^" or line.lstrip(" |").startswith("^") for line in following)
+    if excerpt is None or shown:
+        return log
+    return f"{log[: match.end()]}\n{excerpt}{log[match.end() :]}"

@@ -1,0 +1,233 @@
+"""CUDA C++ to cubin, by NVRTC. Needs neither a GPU nor a driver."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from jax_graphenc.compiler.demangle import demangle, parameter_types
+from jax_graphenc.compiler.diagnostics import UnknownKernelError, compile_error, errors
+from jax_graphenc.compiler.source import (
+    Entry,
+    Image,
+    Source,
+    folder_digest,
+    split_options,
+)
+from jax_graphenc.errors import CompilerNotFoundError
+
+_STAND_INS = Path(__file__).parent.parent / "include" / "nvrtc"
+# The lowered name of an instance of this holds the kernel's type, whatever aliases, macros and
+# templates it was written with.
+_TYPE_PROBE = "template <typename __jge_F> __device__ char __jge_type_of;\n"
+
+
+@functools.cache
+def _load() -> Any:
+    """Returns the module `cuda.bindings.nvrtc`, with the library behind it loaded."""
+    try:
+        from cuda.bindings import nvrtc
+
+        nvrtc.nvrtcVersion()
+    except Exception as error:  # cuda-python reports a missing library by bare RuntimeErrors, too.
+        raise CompilerNotFoundError(
+            "NVRTC, which compiles CUDA source for GPUs, could not be loaded: "
+            f"{type(error).__name__}: {error}. Install it with "
+            '`pip install "jax_graphenc[cuda13]"`.'
+        ) from error
+    return nvrtc
+
+
+def version() -> tuple[int, int]:
+    """Returns NVRTC's version.
+
+    Raises:
+        CompilerNotFoundError: NVRTC is not installed.
+    """
+    major, minor = _check(_load().nvrtcVersion())
+    return int(major), int(minor)
+
+
+@functools.cache
+def toolkit_headers() -> tuple[Path, ...]:
+    """Finds the folders of CUDA's own headers (cuda_fp16.h and cccl), or returns ().
+
+    Wheels come first: a toolkit on the machine may be of another version than NVRTC's.
+    """
+    places: list[Path] = []
+    namespace = importlib.util.find_spec("nvidia")
+    for root in (namespace and namespace.submodule_search_locations) or ():
+        places += [Path(root) / "cu13" / "include", Path(root) / "cuda_runtime" / "include"]
+    places += _pathfinder_headers()
+    for place in places:
+        if (place / "cuda_fp16.h").is_file():
+            cccl = place / "cccl"
+            return (place, cccl) if cccl.is_dir() else (place,)
+    return ()
+
+
+def _pathfinder_headers() -> list[Path]:
+    try:
+        from cuda.pathfinder import find_nvidia_header_directory
+    except ImportError:
+        return []
+    found = find_nvidia_header_directory("cudart")
+    return [Path(found)] if found else []
+
+
+@functools.cache
+def identity() -> str:
+    """Says which compiler and headers make the images: part of a cache key.
+
+    Raises:
+        CompilerNotFoundError: NVRTC is not installed.
+    """
+    major, minor = version()
+    parts = [f"nvrtc {major}.{minor}"]
+    for folder in toolkit_headers():
+        parts.append(str(folder))
+        header = folder / "cuda.h"
+        if header.is_file():
+            parts += re.findall(r"#define (CUDA_VERSION \d+)", header.read_text(errors="replace"))
+    return "; ".join(parts)
+
+
+@functools.cache
+def headers_digest() -> str:
+    """Names the contents of every header of ours that an image is made with."""
+    return folder_digest(_STAND_INS)
+
+
+def compile_cubin(source: Source, expressions: Sequence[str], target: str) -> Image:
+    """Compiles a source to a cubin.
+
+    Args:
+        source: The source.
+        expressions: Its kernels to keep: `"saxpy"`, `"scale<float>"`.
+        target: The real architecture: `"sm_90a"`.
+
+    Raises:
+        CompilerNotFoundError: NVRTC is not installed.
+        KernelCompileError: The source does not compile.
+        UnknownKernelError: One of `expressions` is not in it.
+    """
+    nvrtc = _load()
+    text = (
+        f"{_TYPE_PROBE}{source.macro_directives}{source.include_directives}"
+        f"{source.line_directive}{source.text}"
+    )
+    probes = [f"&__jge_type_of<decltype(&{expression})>" for expression in expressions]
+    program = _check(nvrtc.nvrtcCreateProgram(text.encode(), b"kernel.cu", 0, [], []))
+    try:
+        for name in (*expressions, *probes):
+            _check(nvrtc.nvrtcAddNameExpression(program, name.encode()))
+        options = [option.encode() for option in _options(source, target)]
+        (result,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
+        log = _text(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog)
+        if result != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+            raise _error(source, expressions, target, log or _name_of(result))
+        ptx = _text(program, nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX)
+        lowered = {
+            name: _check(nvrtc.nvrtcGetLoweredName(program, name.encode())).decode()
+            for name in (*expressions, *probes)
+        }
+        return Image(
+            _bytes(program, nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN),
+            tuple(
+                Entry(
+                    expression,
+                    lowered[expression],
+                    parameter_types(demangle(lowered[probe])),
+                    parameter_sizes(ptx, lowered[expression]),
+                )
+                for expression, probe in zip(expressions, probes, strict=True)
+            ),
+            log,
+        )
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+
+
+def _options(source: Source, target: str) -> list[str]:
+    """Returns the command line; stand-in headers come before the user's and CUDA's own."""
+    options = [f"--gpu-architecture={target}", "--generate-line-info"]
+    given = list(split_options(source.options))
+    if not any(flag == "-std=" for flag, _ in given):
+        options.append("--std=c++17")
+    options.append(f"--include-path={_STAND_INS}")
+    options += [flag + value for flag, value in given if flag not in ("-D", "-U")]
+    folders = (*((source.folder,) if source.folder else ()), *toolkit_headers())
+    options += [f"--include-path={folder}" for folder in folders]
+    return options
+
+
+def _error(source: Source, expressions: Sequence[str], target: str, log: str) -> Exception:
+    major, minor = version()
+    found = errors(log)
+    # Names are looked up in a file of NVRTC's own, after the source has been parsed.
+    if found and all(error.file == "__nv_name_map" for error in found):
+        wrong = [e for e in expressions if _named_in(e, log)]
+        names = ", ".join(f'"{e}"' for e in wrong or expressions)
+        return UnknownKernelError(
+            f"{names} does not name one kernel in {source.filename} (NVRTC: {found[0].text})", log
+        )
+    if not toolkit_headers() and "open source file" in log:
+        log += (
+            "\nCUDA's own headers were not found either; `pip install nvidia-cuda-runtime` "
+            "brings cuda_fp16.h and others."
+        )
+    return compile_error(source, expressions, target, f"NVRTC {major}.{minor}", log)
+
+
+def _named_in(expression: str, log: str) -> bool:
+    """Tells whether NVRTC complains of an expression; it repeats the line that it made of it."""
+    line = rf"^\s*#pragma nv_mangled_name {re.escape(expression)}\s*$"
+    return re.search(line, log, re.MULTILINE) is not None
+
+
+_PARAM = re.compile(
+    r"\.param\s+(?:\.align\s+\d+\s+)?\.[a-z]+(?P<bits>\d+)[^,\[\]]*(?:\[(?P<count>\d+)\])?"
+)
+
+
+def parameter_sizes(ptx: str, symbol: str) -> tuple[int, ...] | None:
+    """Reads the bytes of each parameter of a kernel out of PTX, or returns None."""
+    match = re.search(rf"\.entry\s+{re.escape(symbol)}\s*\((?P<params>[^)]*)\)", ptx)
+    if match is None:
+        # An entry without parameters may also come without parentheses.
+        return () if re.search(rf"\.entry\s+{re.escape(symbol)}\s", ptx) else None
+    return tuple(
+        int(param["bits"]) // 8 * int(param["count"] or 1)
+        for param in _PARAM.finditer(match["params"])
+    )
+
+
+def _name_of(result: Any) -> str:
+    _, text = _load().nvrtcGetErrorString(result)
+    return str(text.decode())
+
+
+def _check(result: tuple[Any, ...]) -> Any:
+    """Unpacks what a function of cuda-python returns; a call of ours that fails is our mistake."""
+    code, *values = result
+    if code != _load().nvrtcResult.NVRTC_SUCCESS:
+        raise RuntimeError(f"NVRTC: {_name_of(code)}")
+    return values[0] if len(values) == 1 else values
+
+
+def _bytes(program: Any, size: Any, get: Any) -> bytes:
+    """Fetches one of a program's results."""
+    length: int = _check(size(program))
+    # cuda-python writes into the bytes object. Python shares the objects of length 0 and 1 with
+    # everybody, so one of its own is made.
+    data = b"\0" * max(length, 2)
+    _check(get(program, data))
+    return data[:length]
+
+
+def _text(program: Any, size: Any, get: Any) -> str:
+    return _bytes(program, size, get).decode(errors="replace").strip("\0 \n")

@@ -1,0 +1,169 @@
+"""What goes into a compiler and comes out, and the user's include files."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """CUDA C++ source text.
+
+    Attributes:
+        text: The source.
+        filename: What errors call it: a real path, or a name such as `"<saxpy>"`. Quoted includes
+            are looked up beside a real path.
+        line: The line of the text's first line in `filename`.
+        defines: Preprocessor macros: (name, value).
+        options: Further NVRTC options. The CPU's compiler gets the include paths, macros and
+            language standard among them.
+        headers: Headers to include before the text, such as "cuda_fp16.h".
+    """
+
+    text: str
+    filename: str
+    line: int = 1
+    defines: tuple[tuple[str, str], ...] = ()
+    options: tuple[str, ...] = ()
+    headers: tuple[str, ...] = ()
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of `filename`, if that is a real path."""
+        path = Path(self.filename)
+        return path.resolve().parent if path.is_file() else None
+
+    @property
+    def include_folders(self) -> tuple[str, ...]:
+        """The folders that `options` add to the include path."""
+        return tuple(value for flag, value in split_options(self.options) if flag == "-I")
+
+    @property
+    def macro_directives(self) -> str:
+        """Macros as `#define` and `#undef`, for a place where the compiler's own headers are past.
+
+        On a command line, `-DT=float` would reach into those headers' templates.
+        """
+        lines = [f"#define {name} {value}" for name, value in self.defines]
+        for flag, value in split_options(self.options):
+            name, equals, text = value.partition("=")
+            if flag == "-D":
+                lines.append(f"#define {name} {text if equals else 1}")
+            elif flag == "-U":
+                lines.append(f"#undef {name}")
+        return "".join(" ".join(line.splitlines()) + "\n" for line in lines)
+
+    @property
+    def include_directives(self) -> str:
+        """`#include` for each of `headers`."""
+        return "".join(f"#include <{header}>\n" for header in self.headers)
+
+    @property
+    def line_directive(self) -> str:
+        """A `#line` directive, so that the compiler's log speaks of the user's file."""
+        name = self.filename.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
+        return f'#line {self.line} "{name}"\n'
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A kernel in an image.
+
+    Attributes:
+        expression: What was asked for: `"saxpy"`, `"scale<float>"`.
+        symbol: Its name in the image: the mangled name on a GPU, the expression on the CPU.
+        types: Parameter types as the compiler sees them, e.g. `"float const*"`.
+        sizes: Bytes of each parameter, or None where the compiler does not tell.
+    """
+
+    expression: str
+    symbol: str
+    types: tuple[str, ...]
+    sizes: tuple[int, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A compiled source: a cubin or a shared object, its kernels, and the compiler's warnings."""
+
+    data: bytes
+    entries: tuple[Entry, ...]
+    log: str
+
+
+# How NVRTC spells the options that every compiler has, longest first.
+_PREPROCESSOR = re.compile(
+    r"(?P<include>--include-path|-include-path|-I)|"
+    r"(?P<define>--define-macro|-define-macro|-D)|"
+    r"(?P<undefine>--undefine-macro|-undefine-macro|-U)|"
+    r"(?P<std>--std|-std)(?==|$)"
+)
+_FLAGS = {"include": "-I", "define": "-D", "undefine": "-U", "std": "-std="}
+
+
+def split_options(options: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """Takes NVRTC options apart.
+
+    Yields:
+        ("-I", "-D", "-U" or "-std=", value) for an include path, macro or language standard, whose
+        value may be joined to its flag, follow an equals sign, or be the next option; ("", option)
+        for any other.
+    """
+    rest = iter(options)
+    for option in rest:
+        match = _PREPROCESSOR.match(option)
+        if match is None or match.lastgroup is None:
+            yield "", option
+        else:
+            value = option[match.end() :].removeprefix("=") or next(rest, "")
+            yield _FLAGS[match.lastgroup], value
+
+
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)', re.MULTILINE)
+
+
+def included_files(source: Source) -> dict[str, str]:
+    """Finds the user's own files that a source includes, directly or not.
+
+    Conditions are not evaluated, so this may find more than the compiler will read, never less
+    (but for an `#include` of a macro). Files outside of the source's folder and the include paths
+    in its options belong to a toolkit or the system, and are not looked for.
+
+    Returns:
+        SHA-256 of the contents by path, in hexadecimal.
+    """
+    search = [Path(folder) for folder in source.include_folders]
+    found: dict[str, str] = {}
+    first = source.include_directives + source.text
+    pending: list[tuple[str, Path | None]] = [(first, source.folder)]
+    while pending:
+        text, folder = pending.pop()
+        for quoted, angled in _INCLUDE.findall(text):
+            beside = [folder] if quoted and folder is not None else []
+            for place in (*beside, *search):
+                path = place / (quoted or angled)
+                if str(path) in found:
+                    break
+                try:
+                    contents = path.read_bytes()
+                except OSError:
+                    continue
+                found[str(path)] = hashlib.sha256(contents).hexdigest()
+                pending.append((contents.decode(errors="replace"), path.parent))
+                break
+    return found
+
+
+def folder_digest(*folders: Path) -> str:
+    """Names the contents of folders: SHA-256 over the paths and contents of their files."""
+    digest = hashlib.sha256()
+    for folder in folders:
+        for path in sorted(folder.rglob("*")):
+            if path.is_file():
+                contents = hashlib.sha256(path.read_bytes()).hexdigest()
+                digest.update(f"{path.relative_to(folder)} {contents}\n".encode())
+    return digest.hexdigest()

@@ -1,0 +1,23 @@
+"""The exceptions that jax_graphenc raises beside Python's own."""
+
+from __future__ import annotations
+
+
+class KernelCompileError(RuntimeError):
+    """A kernel's source does not compile.
+
+    Attributes:
+        log: the compiler's output, with the user's file names and lines.
+    """
+
+    def __init__(self, message: str, log: str = "") -> None:
+        super().__init__(message)
+        self.log = log
+
+
+class CompilerNotFoundError(RuntimeError):
+    """No compiler for the platform was found; the message says which were looked for."""
+
+
+class UnsupportedOnCpuError(KernelCompileError):
+    """A kernel uses what the CPU cannot run; the message names it and its line."""

@@ -1,0 +1,2 @@
+// include/host/cuda.h: a CUDA header that jge_host.h stands for.
+#include "jge_host.h"

@@ -1,0 +1,58 @@
+// include/host/jge_thread.h: which CUDA thread runs, and how it fails.
+//
+// Everything is per OS thread, so that several OS threads can run one image at once. No address of
+// threadIdx or its kin is taken here, so the compiler may keep them in registers.
+#ifndef JGE_THREAD_H_
+#define JGE_THREAD_H_
+
+static thread_local uint3 threadIdx, blockIdx;
+static thread_local dim3 blockDim, gridDim;
+static constexpr int warpSize = 32;
+
+namespace jge {
+
+// The codes that a launch returns; the values are the driver API's CUresult.
+enum Result : int32_t { kSuccess = 0, kAssert = 710, kLaunchFailed = 719 };
+
+// Where a failing thread goes, and what it leaves there.
+struct Failure {
+  jmp_buf escape;
+  Result result;
+  char* message;
+  size_t message_size;
+};
+static thread_local Failure* failure;
+
+// Ends the launch. longjmp and not throw: it also leaves a noexcept function, needs no unwinder,
+// and destructors have nothing to release in device code.
+[[noreturn]] __attribute__((noinline, cold)) static void fail(Result result, const char* what,
+                                                              const char* file, int line) {
+  Failure& f = *failure;
+  if (f.message_size != 0) {
+    snprintf(f.message, f.message_size, "%s:%d: %s in block (%u,%u,%u), thread (%u,%u,%u)", file,
+             line, what, blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x, threadIdx.y, threadIdx.z);
+  }
+  f.result = result;
+  longjmp(f.escape, 1);
+}
+
+}  // namespace jge
+
+// A macro for the sake of __FILE__ and __LINE__, as assert is.
+#define __trap() jge::fail(jge::kLaunchFailed, "__trap()", __FILE__, __LINE__)
+#define __brkpt() __builtin_trap()
+
+// Nanoseconds of a clock that never goes back; CUDA counts its own clock's cycles.
+static inline long long clock64() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * 1000000000LL + now.tv_nsec;
+}
+static inline void __nanosleep(unsigned int) {}
+
+// Other OS threads may run other launches on the same memory.
+static inline void __threadfence_block() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+static inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+static inline void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+
+#endif  // JGE_THREAD_H_

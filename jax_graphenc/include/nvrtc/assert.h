@@ -1,0 +1,2 @@
+// include/nvrtc/assert.h: NVRTC has assert.
+#pragma once

@@ -1,0 +1,2 @@
+// include/nvrtc/device_functions.h: NVRTC has what this header declares.
+#pragma once

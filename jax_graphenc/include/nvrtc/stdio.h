@@ -1,0 +1,2 @@
+// include/nvrtc/stdio.h: NVRTC has printf.
+#pragma once

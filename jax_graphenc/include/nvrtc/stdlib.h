@@ -1,0 +1,2 @@
+// include/nvrtc/stdlib.h: NVRTC has malloc, free and abs.
+#pragma once

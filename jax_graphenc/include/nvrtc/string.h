@@ -1,0 +1,2 @@
+// include/nvrtc/string.h: NVRTC has memcpy and memset.
+#pragma once

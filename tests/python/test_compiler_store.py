@@ -1,0 +1,206 @@
+"""test_compiler_store.py: what is compiled once, and what compiles it again."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jax_graphenc.compiler import (
+    Image,
+    Source,
+    clear_memory,
+    compile_counts,
+    compile_source,
+    host,
+)
+from jax_graphenc.compiler.demangle import demangle, parameter_types
+from jax_graphenc.compiler.source import included_files, split_options
+from jax_graphenc.errors import KernelCompileError
+
+TEXT = 'extern "C" __global__ void k(float* y, int n) { y[0] = n; }\n'
+SOURCE = Source(TEXT, "<k>")
+
+
+@pytest.fixture(autouse=True)
+def empty_memory() -> Iterator[None]:
+    clear_memory()
+    yield
+    clear_memory()
+
+
+class Counted:
+    """How much the counts grew since it was made."""
+
+    def __init__(self) -> None:
+        self.before = compile_counts()
+
+    def __call__(self) -> tuple[int, int, int]:
+        now = compile_counts()
+        names = ("compiled", "disk_hits", "memory_hits")
+        compiled, disk, memory = (now[name] - self.before[name] for name in names)
+        return compiled, disk, memory
+
+
+def test_compiled_once(tmp_path: Path) -> None:
+    counted = Counted()
+    first = compile_source(SOURCE, ["k"], "cpu", tmp_path / "cache")
+    assert counted() == (1, 0, 0)
+    assert compile_source(SOURCE, ["k"], "cpu", tmp_path / "cache") is first
+    assert counted() == (1, 0, 1)
+    clear_memory()
+    assert compile_source(SOURCE, ["k"], "cpu", tmp_path / "cache") == first
+    assert counted() == (1, 1, 1)
+    clear_memory()
+    assert compile_source(SOURCE, ["k"], "cpu", None) == first
+    assert counted() == (2, 1, 1)
+
+
+def test_damaged_file_is_compiled_again(tmp_path: Path) -> None:
+    folder = tmp_path / "cache"
+    first = compile_source(SOURCE, ["k"], "cpu", folder)
+    (path,) = folder.iterdir()
+    good = path.read_bytes()
+    path.write_bytes(good[:-1])
+    clear_memory()
+    counted = Counted()
+    assert compile_source(SOURCE, ["k"], "cpu", folder) == first
+    assert counted() == (1, 0, 0)
+    assert path.read_bytes() == good
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"text": TEXT + "// more"},
+        {"filename": "<other>"},
+        {"line": 2},
+        {"defines": (("A", "1"),)},
+        {"options": ("-DA",)},
+        {"headers": ("cuda_fp16.h",)},
+    ],
+)
+def test_every_part_of_the_source_counts(change: dict[str, object], tmp_path: Path) -> None:
+    compile_source(SOURCE, ["k"], "cpu", tmp_path / "cache")
+    counted = Counted()
+    compile_source(dataclasses.replace(SOURCE, **change), ["k"], "cpu", tmp_path / "cache")  # type: ignore[arg-type]
+    assert counted() == (1, 0, 0)
+
+
+def test_the_compiler_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    compile_source(SOURCE, ["k"], "cpu", None)
+    monkeypatch.setenv("JAX_GRAPHENC_CXX", f"env A=1 {host.find_compiler()[0]}")
+    counted = Counted()
+    compile_source(SOURCE, ["k"], "cpu", None)
+    assert counted() == (1, 0, 0)
+
+
+def test_included_files_count(tmp_path: Path) -> None:
+    (tmp_path / "a.h").write_text('#include "deep/b.h"\n')
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "b.h").write_text('#pragma once\n#include "b.h"\n#define N 1\n')
+    path = tmp_path / "k.cu"
+    path.write_text('#include "a.h"\n' + TEXT.replace("= n", "= N"))
+    source = Source(path.read_text(), str(path))
+    assert set(included_files(source)) == {str(tmp_path / "a.h"), str(tmp_path / "deep/b.h")}
+    first = compile_source(source, ["k"], "cpu", tmp_path / "cache")
+    (tmp_path / "deep" / "b.h").write_text("#pragma once\n#define N 2\n")
+    counted = Counted()
+    assert compile_source(source, ["k"], "cpu", tmp_path / "cache") != first
+    assert counted() == (1, 0, 0)
+
+
+def test_threads_compile_once() -> None:
+    counted = Counted()
+    images: list[Image] = []
+    barrier = threading.Barrier(6)
+
+    def work() -> None:
+        barrier.wait()
+        images.append(compile_source(SOURCE, ["k"], "cpu", None))
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(images) == 6
+    assert all(image is images[0] for image in images)
+    assert counted() == (1, 0, 5)
+
+
+def test_an_error_is_not_remembered(tmp_path: Path) -> None:
+    path = tmp_path / "k.cu"
+    source = Source('#include "later.h"\n' + TEXT, str(path))
+    path.write_text(source.text)
+    for _ in range(2):
+        with pytest.raises(KernelCompileError, match=r"later\.h"):
+            compile_source(source, ["k"], "cpu", tmp_path / "cache")
+    assert not (tmp_path / "cache").exists()
+    (tmp_path / "later.h").write_text("")
+    compile_source(source, ["k"], "cpu", tmp_path / "cache")
+
+
+def test_forked_child_does_not_wait_for_the_parents_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started, finish = threading.Event(), threading.Event()
+    real = host.compile_shared_object
+
+    def slow(*args: object) -> Image:
+        started.set()
+        finish.wait(60)
+        return real(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(host, "compile_shared_object", slow)
+    thread = threading.Thread(target=compile_source, args=(SOURCE, ["k"], "cpu", None))
+    thread.start()
+    started.wait(60)
+    child = os.fork()
+    if child == 0:
+        host.compile_shared_object = real
+        compile_source(SOURCE, ["k"], "cpu", None)
+        os._exit(7)
+    _, status = os.waitpid(child, 0)
+    finish.set()
+    thread.join()
+    assert os.waitstatus_to_exitcode(status) == 7
+
+
+def test_gpu_images_go_through_the_same_cache(tmp_path: Path) -> None:
+    pytest.importorskip("cuda.bindings.nvrtc")
+    counted = Counted()
+    cpu = compile_source(SOURCE, ["k"], "cpu", tmp_path)
+    first = compile_source(SOURCE, ["k"], "sm_90a", tmp_path)
+    assert compile_source(SOURCE, ["k"], "sm_80", tmp_path) != first
+    assert first.data != cpu.data
+    clear_memory()
+    assert compile_source(SOURCE, ["k"], "sm_90a", tmp_path) == first
+    assert counted() == (3, 1, 0)
+
+
+def test_split_options() -> None:
+    options = (
+        *("-I/a b", "-I", "/c", "--include-path=/d", "--include-path", "/e", "-DA=1", "-UB"),
+        *("--define-macro=C", "-std=c++20", "--std", "c++14", "-lineinfo", "--use_fast_math"),
+        "-D",
+    )
+    assert list(split_options(options)) == [
+        *(("-I", "/a b"), ("-I", "/c"), ("-I", "/d"), ("-I", "/e"), ("-D", "A=1"), ("-U", "B")),
+        *(("-D", "C"), ("-std=", "c++20"), ("-std=", "c++14"), ("", "-lineinfo")),
+        *(("", "--use_fast_math"), ("-D", "")),
+    ]
+
+
+def test_demangle() -> None:
+    assert demangle("PFvPKfPfiE") == "void (*)(float const*, float*, int)"
+    assert demangle("saxpy") == "saxpy"
+    assert parameter_types("void (*)(A<int, B<(C)2> >, void (*)(int, int), float const*)") == (
+        *("A<int, B<(C)2> >", "void (*)(int, int)", "float const*"),
+    )
+    assert parameter_types("void (*)()") == ()
+    assert parameter_types("char __jge_type_of<void (*)(int)>") == ("int",)
