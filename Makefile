@@ -1,0 +1,72 @@
+# make demo | test | lint: each does all the set-up it needs, once, and then its job.
+#   PYTHON=python3.12 make test    picks an interpreter; VENV=folder another environment
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+# One build folder per environment, so that switching interpreters rebuilds nothing twice.
+BUILD := build/$(notdir $(VENV))
+# Compiled files change rarely; Python files are used in place (an editable install).
+NATIVE := pyproject.toml CMakeLists.txt $(wildcard plugin/*/*.h plugin/*/*.cc jax_graphenc/include/abi/*)
+VERSION := $(shell $(PYTHON) -c 'import sys; print(".".join(map(str, sys.version_info[:2])))')
+# Where this changes, the environment is made anew.
+STAMP := $(VENV)/made-by-python-$(VERSION)
+
+.PHONY: demo test test-python test-cpp test-asan test-tsan lint format clean install
+
+demo: install
+	$(BIN)/python examples/perona_malik.py
+
+test: test-cpp test-python
+
+install: $(VENV)/installed
+
+$(STAMP):
+	@test -n "$(VERSION)" || { echo "$(PYTHON) was not found or does not run; set PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "$(PYTHON) is Python $(VERSION); 3.11 or later is needed: set PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' || \
+	  { echo "$(PYTHON) lacks venv: apt install python3-venv" >&2; exit 1; }
+	@command -v $${CXX:-g++} > /dev/null || { echo "no C++ compiler: apt install g++" >&2; exit 1; }
+	rm -rf $(VENV)
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	touch $@
+
+$(VENV)/installed: $(STAMP) $(NATIVE)
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@
+
+test-python: install
+	$(BIN)/python -m pytest
+
+# The C++ tests need headers only, and take cmake and ninja from the environment.
+test-cpp: install
+	@$(call cpp_tests,dev)
+
+test-asan: install
+	@$(call cpp_tests,asan)
+
+test-tsan: install
+	@$(call cpp_tests,tsan)
+
+define cpp_tests
+PATH="$(abspath $(BIN)):$$PATH" && \
+cmake --preset $(1) -B $(BUILD)-$(1) -DPython_EXECUTABLE=$(abspath $(BIN))/python --log-level=WARNING && \
+cmake --build $(BUILD)-$(1) -- --quiet && \
+ctest --test-dir $(BUILD)-$(1) --output-on-failure --no-tests=error
+endef
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	git ls-files '*.h' '*.cc' '*.cu' | xargs $(BIN)/clang-format --dry-run --Werror
+
+format: install
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	git ls-files '*.h' '*.cc' '*.cu' | xargs $(BIN)/clang-format -i
+
+clean:
+	rm -rf .venv .venv-* build dist demo.png

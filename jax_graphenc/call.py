@@ -1,0 +1,156 @@
+"""One call of one kernel, with everything known but the addresses."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from jax_graphenc.compiler import Entry, Source, compile_source
+from jax_graphenc.options import current as current_options
+from jax_graphenc.program import Dim3
+from jax_graphenc.signature import list_kernels
+
+Role = Literal["in", "out", "inout", "value"]
+
+
+@dataclass(frozen=True, slots=True)
+class CallParameter:
+    """A parameter of the kernel in one call.
+
+    Attributes:
+        name: as the source calls it.
+        role: what the kernel does with it.
+        declared: the C++ type as the user or the signature gives it, for messages.
+        dtype: of the array behind a pointer, or of the value; ``None`` for a type that only the
+            compiler knows.
+        value: the bytes of a by-value parameter.
+    """
+
+    name: str
+    role: Role
+    declared: str
+    dtype: np.dtype[Any] | None
+    value: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class CudaSource:
+    """Kernels as CUDA C++; compiled for whatever platform a call is lowered for."""
+
+    source: Source
+
+    def image(self, expression: str, target: str) -> tuple[bytes, Entry]:
+        """Compiles, or finds in the cache; raises what the compiler raises."""
+        expressions = [expression]
+        if target != "cpu":
+            # A GPU image holds every extern "C" kernel of the source anyway: one image for all.
+            expressions += [k for k in _extern_c_kernels(self.source) if k != expression]
+            expressions.sort()
+        image = compile_source(self.source, expressions, target, current_options().cache_dir)
+        return image.data, image.entries[expressions.index(expression)]
+
+
+@functools.lru_cache(maxsize=256)
+def _extern_c_kernels(source: Source) -> tuple[str, ...]:
+    kernels = list_kernels(source.text, defines=dict(source.defines), filename=source.filename)
+    return tuple(k.name.rpartition("::")[2] for k in kernels if k.extern_c)
+
+
+@dataclass(frozen=True, slots=True)
+class Prebuilt:
+    """Kernels as images, by platform: ``(("cuda", cubin), ("cpu", shared object))``."""
+
+    images: tuple[tuple[str, bytes], ...]
+
+    def image(self, expression: str, target: str) -> tuple[bytes, Entry | None]:
+        """Picks the platform's image; the names in it are the user's business."""
+        platform = "cpu" if target == "cpu" else "cuda"
+        images = dict(self.images)
+        if platform not in images:
+            raise ValueError(
+                f"kernel '{expression}' was given as an image for {', '.join(images)} and is "
+                f"called on {platform}: give its source, an image for {platform}, or reference="
+            )
+        return images[platform], None
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """The same function in jax.numpy, with its keywords."""
+
+    function: Callable[..., Any]
+    keywords: tuple[tuple[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCall:
+    """A kernel call as the equation's parameter carries it: hashed and compared by content.
+
+    Attributes:
+        label: the kernel's name as the user knows it.
+        code: source or images.
+        expression: the entry: a function's name or a template instance.
+        parameters: in the kernel's order.
+        results: shape and dtype of each output, in the kernel's order.
+        grid, block, cluster: blocks in the grid, threads in a block, blocks in a cluster. A grid
+            with a zero launches nothing.
+        shared_bytes: dynamic shared memory per block.
+        cooperative: whether all blocks must run at the same time.
+        reference: stands in on the CPU where the source cannot run; ``None`` without one.
+        cpu: ``"auto"``, ``"source"`` or ``"reference"``.
+        vmap: the batching rule, or ``None``.
+        uncaptured: keeps the call out of XLA's command buffers.
+    """
+
+    label: str
+    code: CudaSource | Prebuilt
+    expression: str
+    parameters: tuple[CallParameter, ...]
+    results: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]
+    grid: Dim3
+    block: Dim3
+    cluster: Dim3 = (1, 1, 1)
+    shared_bytes: int = 0
+    cooperative: bool = False
+    reference: Reference | None = None
+    cpu: str = "auto"
+    vmap: str | None = None
+    uncaptured: bool = False
+
+    def operands(self) -> tuple[CallParameter, ...]:
+        """Parameters that take an array of the caller's."""
+        return tuple(p for p in self.parameters if p.role in ("in", "inout"))
+
+    def outputs(self) -> tuple[CallParameter, ...]:
+        """Parameters that give an array back."""
+        return tuple(p for p in self.parameters if p.role in ("out", "inout"))
+
+    def run_reference(self, *inputs: Any) -> tuple[Any, ...]:
+        """The reference's outputs, in the kernel's order.
+
+        Raises:
+            TypeError: if it returns other shapes or dtypes than the kernel.
+        """
+        assert self.reference is not None
+        out = self.reference.function(*inputs, **dict(self.reference.keywords))
+        outs = tuple(out) if isinstance(out, tuple | list) else (out,)
+        given = tuple((np.shape(x), np.dtype(x.dtype)) for x in outs)
+        if given != self.results:
+            raise TypeError(
+                f"kernel '{self.label}': its reference returns {_describe(given)}; the kernel "
+                f"returns {_describe(self.results)}"
+            )
+        return outs
+
+    def aliases(self) -> dict[int, int]:
+        """Operand to result, for each parameter that is updated in place."""
+        operands, outputs = self.operands(), self.outputs()
+        return {i: outputs.index(p) for i, p in enumerate(operands) if p.role == "inout"}
+
+
+def _describe(arrays: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]) -> str:
+    return ", ".join(f"{dtype}[{','.join(map(str, shape))}]" for shape, dtype in arrays)

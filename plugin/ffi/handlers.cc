@@ -1,0 +1,238 @@
+// plugin/ffi/handlers.cc: the custom call's handlers. The only code that names xla::ffi.
+#include "ffi/handlers.h"
+
+#include <atomic>
+#include <memory>
+#include <new>
+#include <string_view>
+#include <vector>
+
+#include "core/encoder.h"
+#include "core/error.h"
+#include "core/runtime.h"
+#include "xla/ffi/api/ffi.h"
+
+namespace jge {
+namespace {
+
+namespace ffi = xla::ffi;
+
+ffi::ErrorCode code_of(Code code) {
+  switch (code) {
+    case Code::invalid_argument:
+      return ffi::ErrorCode::kInvalidArgument;
+    case Code::not_found:
+      return ffi::ErrorCode::kNotFound;
+    case Code::unavailable:
+      return ffi::ErrorCode::kUnavailable;
+    case Code::resource_exhausted:
+      return ffi::ErrorCode::kResourceExhausted;
+    case Code::internal:
+      break;
+  }
+  return ffi::ErrorCode::kInternal;
+}
+
+// The boundary: exceptions inside, XLA's errors outside.
+template <class Body>
+ffi::Error guarded(Body&& body) {
+  try {
+    body();
+    return ffi::Error::Success();
+  } catch (const Error& error) {
+    return ffi::Error(code_of(error.code()), std::string("jax_graphenc: ") + error.what());
+  } catch (const std::bad_alloc&) {
+    return ffi::Error(ffi::ErrorCode::kResourceExhausted, "jax_graphenc: out of host memory");
+  } catch (const std::exception& error) {
+    return ffi::Error(ffi::ErrorCode::kInternal, std::string("jax_graphenc: ") + error.what());
+  }
+}
+
+// What XLA keeps for one call site of one executable. XLA identifies states by type and keeps the
+// types of its platforms apart, so each platform has its own.
+template <class Platform>
+struct State {
+  explicit State(std::string_view bytes) : program(Program::decode(bytes)) {}
+
+  ProgramOnDevices program;
+  std::atomic<bool> sizes_checked{false};
+
+  static inline ffi::TypeId id{};
+  static inline const ffi::TypeInfo info = ffi::MakeTypeInfo<State>();
+};
+
+struct Cpu {
+  static constexpr const char* kName = "cpu";
+  static constexpr const char* kState = "jax_graphenc.state.cpu";
+};
+struct Cuda {
+  static constexpr const char* kName = "CUDA";
+  static constexpr const char* kState = "jax_graphenc.state.cuda";
+};
+
+template <class Platform>
+ffi::ErrorOr<std::unique_ptr<State<Platform>>> instantiate(std::string_view program) {
+  std::unique_ptr<State<Platform>> state;
+  ffi::Error error = guarded([&] { state = std::make_unique<State<Platform>>(program); });
+  if (error.failure()) return ffi::Unexpected(std::move(error));
+  return state;
+}
+
+// The attributes may come from a saved program, so the buffers that XLA made for the call are held
+// against them. Shapes belong to the call site: once is enough.
+void check_sizes(const Program& program, std::span<const std::uint64_t> sizes,
+                 std::span<void* const> buffers) {
+  const std::size_t arguments = program.arguments.size();
+  const std::size_t expected = arguments + program.results.size();
+  if (sizes.size() != expected) {
+    throw Error(Code::invalid_argument, "program '" + program.name + "' has " +
+                                            std::to_string(expected) + " buffers, the call " +
+                                            std::to_string(sizes.size()));
+  }
+  for (std::size_t i = 0; i < expected; ++i) {
+    const bool argument = i < arguments;
+    const std::uint64_t bytes =
+        argument ? program.arguments[i] : program.results[i - arguments].bytes;
+    const std::string name =
+        argument ? "argument " + std::to_string(i) : "result " + std::to_string(i - arguments);
+    if (sizes[i] != bytes) {
+      throw Error(Code::invalid_argument, "program '" + program.name + "': " + name + " has " +
+                                              std::to_string(bytes) + " bytes, the call's has " +
+                                              std::to_string(sizes[i]));
+    }
+    if (argument || program.results[i - arguments].alias == 0) continue;
+    if (buffers[i] != buffers[program.results[i - arguments].alias - 1]) {
+      throw Error(Code::invalid_argument, "program '" + program.name + "': " + name +
+                                              " must share its argument's memory; the call "
+                                              "lacks operand_output_aliases");
+    }
+  }
+}
+
+template <class Platform>
+std::span<void* const> collect(State<Platform>& state, ffi::RemainingArgs arguments,
+                               ffi::RemainingRets results) {
+  // Kept between calls, so that a warm call allocates nothing.
+  thread_local std::vector<void*> buffers;
+  thread_local std::vector<std::uint64_t> sizes;
+  const bool check = !state.sizes_checked.load(std::memory_order_relaxed);
+  buffers.clear();
+  sizes.clear();
+  const auto add = [&](const ffi::AnyBuffer& buffer) {
+    buffers.push_back(buffer.untyped_data());
+    if (check) sizes.push_back(buffer.size_bytes());
+  };
+  for (std::size_t i = 0; i < arguments.size(); ++i) add(*arguments.get<ffi::AnyBuffer>(i));
+  for (std::size_t i = 0; i < results.size(); ++i) add(**results.get<ffi::AnyBuffer>(i));
+  if (check) {
+    check_sizes(state.program.program(), sizes, buffers);
+    state.sizes_checked.store(true, std::memory_order_relaxed);
+  }
+  return buffers;
+}
+
+ffi::Error execute_cuda(CUstream stream, std::int32_t ordinal, State<Cuda>* state,
+                        ffi::RemainingArgs arguments, ffi::RemainingRets results) {
+  return guarded([&] {
+    Runtime& runtime = cuda_runtime();
+    Device& device = runtime.device(ordinal);
+    ContextScope scope(runtime.driver(), device.context());
+    const LoadedProgram& program = state->program.on(device);
+    const auto buffers = collect(*state, arguments, results);
+    // Asked first, because cuStreamGetId would invalidate a capture.
+    if (is_capturing(runtime.driver(), stream)) {
+      capture(program, buffers, stream);
+    } else {
+      runtime.encoder(device, stream)->run(program, buffers);
+    }
+  });
+}
+
+ffi::Error execute_cpu(std::int32_t ordinal, State<Cpu>* state, ffi::RemainingArgs arguments,
+                       ffi::RemainingRets results) {
+  return guarded([&] {
+    Runtime& runtime = host_runtime();
+    const Driver& driver = runtime.driver();
+    Device& device = runtime.device(ordinal);
+    ContextScope scope(driver, device.context());
+    const LoadedProgram& program = state->program.on(device);
+    const auto buffers = collect(*state, arguments, results);
+    PooledEncoder encoder = runtime.borrow(device);
+    encoder->run(program, buffers);
+    // The CPU platform gives no stream: the results must be there when the handler returns.
+    const CUresult result = driver.cuStreamSynchronize(encoder->stream());
+    if (result != CUDA_SUCCESS) {
+      const std::string said = driver.fault();
+      throw Error(Code::internal,
+                  said.empty() ? "program '" + program.program().name +
+                                     "' failed: " + describe(driver, result)
+                               : said,
+                  result);
+    }
+  });
+}
+
+XLA_FFI_DEFINE_HANDLER(kInstantiateCpu, instantiate<Cpu>,
+                       ffi::Ffi::BindInstantiate().Attr<std::string_view>("program"));
+XLA_FFI_DEFINE_HANDLER(kInstantiateCuda, instantiate<Cuda>,
+                       ffi::Ffi::BindInstantiate().Attr<std::string_view>("program"));
+
+constexpr auto kBindCpu = [] {
+  return ffi::Ffi::Bind()
+      .Ctx<ffi::DeviceOrdinal>()
+      .Ctx<ffi::State<State<Cpu>>>()
+      .RemainingArgs()
+      .RemainingRets();
+};
+constexpr auto kBindCuda = [] {
+  return ffi::Ffi::Bind()
+      .Ctx<ffi::PlatformStream<CUstream>>()
+      .Ctx<ffi::DeviceOrdinal>()
+      .Ctx<ffi::State<State<Cuda>>>()
+      .RemainingArgs()
+      .RemainingRets();
+};
+XLA_FFI_DEFINE_HANDLER(kExecuteCpu, execute_cpu, kBindCpu());
+XLA_FFI_DEFINE_HANDLER(kExecuteCuda, execute_cuda, kBindCuda(),
+                       {ffi::Traits::kCmdBufferCompatible});
+XLA_FFI_DEFINE_HANDLER(kExecuteCudaUncaptured, execute_cuda, kBindCuda());
+
+// XLA asks a handler for its metadata when it is registered, and the question carries the API
+// through which the state's type can be registered in time. (Registering it from Python instead
+// makes the CPU backend fail to start when it comes first.)
+template <class Platform, XLA_FFI_Handler* handler>
+XLA_FFI_Error* with_state_type(XLA_FFI_CallFrame* frame) {
+  const XLA_FFI_Extension_Base* extension = frame->extension_start;
+  if (extension && extension->type == XLA_FFI_Extension_Metadata &&
+      State<Platform>::id.type_id == 0) {
+    if (XLA_FFI_Error* error = ffi::Ffi::RegisterTypeId(
+            frame->api, Platform::kState, &State<Platform>::id, &State<Platform>::info)) {
+      return error;
+    }
+  }
+  return handler(frame);
+}
+
+template <class Platform, XLA_FFI_Handler* instantiate, XLA_FFI_Handler* execute>
+FfiTarget target(const char* name) {
+  return {name, Platform::kName, reinterpret_cast<void*>(&with_state_type<Platform, instantiate>),
+          reinterpret_cast<void*>(&with_state_type<Platform, execute>)};
+}
+
+// The names carry a version: a saved program must meet the handler that it was made for.
+constexpr const char* kProgram = "jax_graphenc.program.v1";
+constexpr const char* kUncaptured = "jax_graphenc.uncaptured_program.v1";
+
+}  // namespace
+
+std::span<const FfiTarget> ffi_targets() {
+  static const FfiTarget targets[] = {
+      target<Cpu, kInstantiateCpu, kExecuteCpu>(kProgram),
+      target<Cpu, kInstantiateCpu, kExecuteCpu>(kUncaptured),
+      target<Cuda, kInstantiateCuda, kExecuteCuda>(kProgram),
+      target<Cuda, kInstantiateCuda, kExecuteCudaUncaptured>(kUncaptured),
+  };
+  return targets;
+}
+
+}  // namespace jge

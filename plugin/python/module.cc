@@ -1,0 +1,168 @@
+// plugin/python/module.cc: the extension module. The only code that names nanobind.
+#include <cxxabi.h>
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+
+#include <cstdlib>
+#include <memory>
+#include <string>
+
+#include "core/device_info.h"
+#include "core/error.h"
+#include "core/options.h"
+#include "core/program.h"
+#include "core/runtime.h"
+#include "core/stats.h"
+#include "driver/cuda_driver.h"
+#include "driver/host_driver.h"
+#include "ffi/handlers.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace {
+
+using jge::Code;
+
+// The Python exception of each kind of Error.
+void translate(const std::exception_ptr& pointer, void*) {
+  try {
+    std::rethrow_exception(pointer);
+  } catch (const jge::Error& error) {
+    PyObject* type = PyExc_RuntimeError;
+    if (error.code() == Code::invalid_argument || error.code() == Code::not_found) {
+      type = PyExc_ValueError;
+    } else if (error.code() == Code::resource_exhausted) {
+      type = PyExc_MemoryError;
+    }
+    PyErr_SetString(type, error.what());
+  }
+}
+
+jge::Runtime& runtime(const std::string& driver) {
+  if (driver == "host") return jge::host_runtime();
+  if (driver == "cuda") return jge::cuda_runtime();
+  throw jge::Error(Code::invalid_argument,
+                   "unknown driver '" + driver + "': 'cuda' or 'host' is expected");
+}
+
+nb::dict device_info(const std::string& driver_name, int ordinal) {
+  const jge::Driver& driver = runtime(driver_name).driver();
+  const jge::DeviceInfo info = jge::query_device(driver, ordinal);
+  nb::dict out;
+  out["ordinal"] = info.ordinal;
+  out["driver"] = info.driver;
+  out["name"] = info.name;
+  out["driver_version"] = info.driver_version;
+  out["memory_total"] = info.memory_total;
+  out["memory_free"] = jge::query_free_memory(driver, ordinal);
+#define JGE_SHOW(field, attribute) out[#field] = info.field;
+  JGE_DEVICE_ATTRIBUTES(JGE_SHOW)
+#undef JGE_SHOW
+  out["max_cluster"] = info.max_cluster;
+  return out;
+}
+
+nb::dict graph_limits(int compute_major, int compute_minor) {
+  const jge::GraphLimits limits = jge::graph_limits(compute_major, compute_minor);
+  nb::dict out;
+  out["max_ops"] = limits.max_ops;
+  out["max_mb"] = limits.max_mb;
+  out["ops_source"] = limits.ops_source;
+  out["mb_source"] = limits.mb_source;
+  return out;
+}
+
+nb::dict stats() {
+  nb::dict out;
+#define JGE_SHOW(name) out[#name] = jge::stats().name.load(std::memory_order_relaxed);
+  JGE_COUNTERS(JGE_SHOW)
+#undef JGE_SHOW
+  return out;
+}
+
+void set_options(int max_ops_per_graph, int max_mb_per_graph, bool debug) {
+  jge::options().max_ops_per_graph = max_ops_per_graph;
+  jge::options().max_mb_per_graph = max_mb_per_graph;
+  jge::options().debug = debug;
+}
+
+nb::list ffi_targets() {
+  nb::list out;
+  for (const jge::FfiTarget& target : jge::ffi_targets()) {
+    nb::dict stages;
+    stages["instantiate"] = nb::capsule(target.instantiate);
+    stages["execute"] = nb::capsule(target.execute);
+    out.append(nb::make_tuple(target.name, target.platform, stages));
+  }
+  return out;
+}
+
+// What a program holds, after every check that XLA's instantiation makes.
+nb::dict describe_program(nb::bytes bytes) {
+  const auto program = jge::Program::decode({bytes.c_str(), bytes.size()});
+  nb::list nodes;
+  for (std::size_t i = 0; i < program->nodes.size(); ++i) {
+    const jge::KernelNode& node = program->nodes[i];
+    nb::list dependencies;
+    for (std::uint32_t on : program->dependencies(i)) dependencies.append(on);
+    nb::dict out;
+    out["kernel"] = program->kernels[node.kernel].label;
+    out["grid"] = nb::make_tuple(node.grid.x, node.grid.y, node.grid.z);
+    out["block"] = nb::make_tuple(node.block.x, node.block.y, node.block.z);
+    out["cluster"] = nb::make_tuple(node.cluster.x, node.cluster.y, node.cluster.z);
+    out["shared_bytes"] = node.shared_bytes;
+    out["cooperative"] = node.cooperative;
+    out["dependencies"] = dependencies;
+    nodes.append(out);
+  }
+  nb::dict out;
+  out["name"] = program->name;
+  out["arguments"] = program->arguments.size();
+  out["results"] = program->results.size();
+  out["images"] = program->images.size();
+  out["nodes"] = nodes;
+  return out;
+}
+
+// Kernels of a CPU image: (name, mangled type of its function, [(offset, size) of parameters]).
+nb::list image_kernels(nb::bytes image) {
+  nb::list out;
+  for (const auto& kernel : jge::host::image_kernels({image.c_str(), image.size()})) {
+    nb::list parameters;
+    for (const JgeHostParam& parameter : kernel.params) {
+      parameters.append(nb::make_tuple(parameter.offset, parameter.size));
+    }
+    out.append(nb::make_tuple(kernel.name, kernel.type, parameters));
+  }
+  return out;
+}
+
+std::string demangle(const std::string& name) {
+  int status = 0;
+  const std::unique_ptr<char, decltype(&std::free)> text(
+      abi::__cxa_demangle(name.c_str(), nullptr, nullptr, &status), &std::free);
+  return status == 0 ? text.get() : name;
+}
+
+}  // namespace
+
+NB_MODULE(_core, m) {
+  nb::register_exception_translator(translate);
+  m.doc() = "The native part of jax_graphenc: driver, encoder and custom call.";
+  m.attr("PROGRAM_VERSION") = jge::kProgramVersion;
+  m.attr("HOST_IMAGE_ABI") = JGE_HOST_IMAGE_ABI;
+  m.def("ffi_targets", &ffi_targets);
+  m.def("device_info", &device_info, "driver"_a, "ordinal"_a);
+  m.def("graph_limits", &graph_limits, "compute_major"_a, "compute_minor"_a);
+  m.def("stats", &stats);
+  m.def("reset_stats", [] { jge::stats().reset(); });
+  m.def("set_options", &set_options, nb::kw_only(), "max_ops_per_graph"_a, "max_mb_per_graph"_a,
+        "debug"_a);
+  m.def("describe_program", &describe_program, "program"_a);
+  m.def("image_kernels", &image_kernels, "image"_a);
+  m.def("demangle", &demangle, "name"_a);
+  m.def("cuda_driver_was_opened", &jge::cuda_driver_was_opened);
+  // Why no NVIDIA driver can be used, or an empty string. Opens the driver.
+  m.def("why_no_cuda", [] { return jge::cuda_driver().why_not; });
+}

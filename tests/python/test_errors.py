@@ -1,0 +1,342 @@
+"""Bad input: every message names the kernel, what was expected and what came, and what to do."""
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jax_graphenc as jge
+
+SCALE = r"""
+extern "C" __global__ void scale(const float* x, float* out, float a, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) out[i] = a * x[i];
+}
+"""
+X = np.linspace(0, 1, 100, dtype=np.float32)
+
+
+def make(source=SCALE, name="scale", **changes):
+    arguments = {"out_shape": lambda x, **_: x, "grid": 1, "block": 128}
+    return jge.cuda_kernel(source, name, **{**arguments, **changes})
+
+
+@pytest.fixture(scope="module")
+def scale():
+    return make()
+
+
+# ---------------------------------------------------------------------- source and name
+
+
+def test_a_source_that_does_not_compile_shows_the_users_line():
+    kernel = make(
+        r"""extern "C" __global__ void broken(const float* x, float* out) {
+              out[0] = x[0] +;
+            }""",
+        "broken",
+    )
+    with pytest.raises(jge.KernelCompileError) as caught:
+        kernel(X)
+    lines = Path(__file__).read_text().splitlines()
+    line = 1 + next(i for i, text in enumerate(lines) if "out[0] = x[0] +;" in text)
+    assert f"{__file__}:{line}:" in str(caught.value)
+    assert "broken" in str(caught.value)
+    assert "out[0] = x[0] +;" in str(caught.value)
+    assert "error" in caught.value.log
+
+
+def test_a_name_that_is_not_there_lists_those_that_are():
+    lines = Path(__file__).read_text().splitlines()
+    line = 1 + next(i for i, text in enumerate(lines) if "void scale(" in text)
+    with pytest.raises(
+        ValueError, match=rf"no __global__ function `scaly`; it has scale \(line {line}\)"
+    ):
+        make(name="scaly")
+
+
+def test_a_signature_that_is_no_kernels_tells_the_parameter_and_the_line():
+    lines = Path(__file__).read_text().splitlines()
+    source = 'extern "C" __global__ void deep(const float** rows, float* out) {}'
+    line = 1 + next(i for i, text in enumerate(lines) if source in text)
+    with pytest.raises(TypeError, match=rf"{line}: `deep` takes .*`rows`") as caught:
+        make(source, "deep")
+    assert "params=" in str(caught.value)
+
+
+def test_a_typedef_that_hides_a_pointer_suggests_params(tmp_path):
+    (tmp_path / "types.h").write_text("typedef const float* cvec;\n")
+    path = tmp_path / "hidden.cu"
+    path.write_text(
+        '#include "types.h"\n'
+        'extern "C" __global__ void hidden(cvec v, float* out) { out[0] = v[0]; }\n'
+    )
+    kernel = jge.cuda_kernel(
+        path, "hidden", out_shape=jax.ShapeDtypeStruct((1,), jnp.float32), grid=1, block=1
+    )
+    with pytest.raises(
+        TypeError, match=r"is a pointer for the compiler.*params=\{'v': 'float const"
+    ):
+        kernel(v=np.float32(1))
+    fixed = jge.cuda_kernel(
+        path,
+        "hidden",
+        params={"v": "float const*"},
+        out_shape=jax.ShapeDtypeStruct((1,), jnp.float32),
+        grid=1,
+        block=1,
+    )
+    assert fixed(X[5:])[0] == X[5]
+
+
+# ---------------------------------------------------------------------- arguments
+
+
+def test_arguments_are_checked_when_the_call_is_traced(scale):
+    cases = {
+        r"scale\(const float\* x, .*\) takes 1 inputs \(x\); got 2": lambda: scale(
+            X, X, a=1.0, n=1
+        ),
+        r"keyword n is missing": lambda: scale(X, a=1.0),
+        r"b is no by-value parameter; they are: a, n": lambda: scale(X, a=1.0, n=1, b=2),
+        r"input 'x' points to float; got int32": lambda: scale(np.arange(4), a=1.0, n=4),
+        r"'n' \(int\) takes a int32 scalar; got 1.5": lambda: scale(X, a=1.0, n=1.5),
+        r"'n' \(int\) holds -2147483648 to 2147483647; got 3000000000": lambda: scale(
+            X, a=1.0, n=3_000_000_000
+        ),
+        r"'a' \(float\) takes a float32 scalar; got 1j": lambda: scale(X, a=1j, n=1),
+        r"'a' \(float\) takes a float32 scalar; got 'two'": lambda: scale(X, a="two", n=1),
+        r"'a' is passed by value and is an array of shape \(100,\)": lambda: scale(X, a=X, n=1),
+    }
+    for pattern, call in cases.items():
+        with pytest.raises(TypeError, match=pattern) as caught:
+            jax.eval_shape(call)
+        assert "scale" in str(caught.value)
+
+
+def test_a_traced_value_says_how_to_take_it_by_pointer(scale):
+    with pytest.raises(TypeError, match=r"'a' is passed by value.*declare `const T\* a`"):
+        jax.jit(lambda a: scale(X, a=a, n=1))(1.0)
+    with pytest.raises(TypeError, match=r"grid is a traced value.*static_argnums"):
+        jax.jit(lambda n: make(grid=n)(X, a=1.0, n=1))(1)
+
+
+def test_wrong_results_are_refused():
+    with pytest.raises(
+        TypeError, match=r"has 1 outputs that need a shape \(out\); out_shape gives 2"
+    ):
+        make(out_shape=lambda x, **_: (x, x))(X, a=1.0, n=1)
+    with pytest.raises(TypeError, match=r"'out' points to float; out_shape says float64"):
+        make(out_shape=jax.ShapeDtypeStruct((3,), np.float64))(X, a=1.0, n=1)
+    with pytest.raises(TypeError, match=r"out_shape has 3, which has no shape and dtype"):
+        make(out_shape=3)(X, a=1.0, n=1)
+    with pytest.raises(TypeError, match=r"has no output: every pointer is const"):
+        make('extern "C" __global__ void none(const float* x) {}', "none", out_shape=None)(X)
+
+
+def test_an_error_in_the_users_function_names_the_kernel():
+    with pytest.raises(AttributeError) as caught:
+        make(grid=lambda x, **_: x.sizes)(X, a=1.0, n=1)
+    assert any("grid= of kernel scale(const float* x" in note for note in caught.value.__notes__)
+
+
+# ---------------------------------------------------------------------- launches
+
+
+@pytest.mark.parametrize(
+    ("launch", "pattern"),
+    [
+        ({"block": 2048}, r"block.x is 2048 in block=\(2048, 1, 1\); the limit is 1024"),
+        ({"block": (32, 64)}, r"2048 threads; the limit is 1024"),
+        ({"block": (1, 1, 65)}, r"block.z is 65 .* the limit is 64"),
+        ({"block": 0}, r"block=\(0, 1, 1\) has no threads"),
+        ({"grid": (1, 70000)}, r"grid.y is 70000 .* the limit is 65535"),
+        ({"grid": -1}, r"grid=-1 has a negative number"),
+        ({"grid": 3, "cluster": 2}, r"grid=\(3, 1, 1\) is not a multiple of cluster=\(2, 1, 1\)"),
+    ],
+)
+def test_launches_over_the_limits_are_refused_before_the_launch(launch, pattern):
+    with pytest.raises(ValueError, match=pattern) as caught:
+        make(**launch)(X, a=1.0, n=1)
+    assert "kernel 'scale'" in str(caught.value)
+
+
+@pytest.mark.parametrize("grid", ["two", 1.5, (1, 2, 3, 4), True])
+def test_launches_of_the_wrong_type_are_refused(grid):
+    with pytest.raises(TypeError, match=r"kernel 'scale': grid="):
+        make(grid=grid)(X, a=1.0, n=1)
+
+
+def test_what_only_the_device_knows_is_refused_with_its_limit():
+    with pytest.raises(ValueError, match=r"asks for shared_mem=300000 bytes; the limit on"):
+        make(shared_mem=300_000)(X, a=1.0, n=1)
+    with pytest.raises(ValueError, match=r"asks for clusters of 2 blocks; the limit on .* is 1"):
+        make(grid=2, cluster=2)(X, a=1.0, n=1)
+    with pytest.raises(ValueError, match=r"asks for a cooperative launch, which .* does not have"):
+        make(cooperative=True)(X, a=1.0, n=1)
+    kernel = make(cooperative=True, reference=lambda x, *, a, n: a * x)
+    with pytest.warns(UserWarning, match="runs its reference on the CPU: .* cooperative"):
+        np.testing.assert_array_equal(kernel(X, a=2.0, n=100), 2 * X)
+
+
+# ---------------------------------------------------------------------- rules
+
+
+def test_derivatives_and_batches_without_a_rule_name_the_two_ways(scale):
+    with pytest.raises(NotImplementedError, match=r"'scale' has no derivative.*reference=.*defvjp"):
+        jax.grad(lambda x: jnp.sum(scale(x, a=1.0, n=100)))(X)
+    with pytest.raises(NotImplementedError, match=r"no batching rule.*sequential.*custom_vmap"):
+        jax.vmap(lambda x: scale(x, a=1.0, n=100))(X.reshape(2, 50))
+
+
+def test_a_reference_of_another_shape_is_refused():
+    kernel = make(reference=lambda x, *, a, n: x[:3], cpu="reference")
+    with pytest.raises(TypeError, match=r"its reference returns float32\[3\]; the kernel returns"):
+        kernel(X, a=1.0, n=100)
+
+
+@pytest.mark.parametrize("changes", [{"vmap": "nodes?"}, {"cpu": "gpu"}, {"cpu": "reference"}])
+def test_wrong_choices_are_refused(changes):
+    with pytest.raises(ValueError, match=r"expected|needs reference="):
+        make(**changes)
+
+
+# ---------------------------------------------------------------------- failing kernels
+
+
+def test_a_failing_kernel_is_named_and_the_process_goes_on(scale):
+    kernel = make(
+        "#include <assert.h>\n"
+        'extern "C" __global__ void picky(const float* x, float* out) {'
+        " assert(x[threadIdx.x] < 0.5f); out[threadIdx.x] = 1; }",
+        "picky",
+        block=100,
+    )
+    with pytest.raises(jax.errors.JaxRuntimeError, match=r"picky.*x\[threadIdx.x\] < 0.5f"):
+        jax.block_until_ready(kernel(X))
+    np.testing.assert_array_equal(kernel(X * 0), np.ones(100))
+    np.testing.assert_array_equal(scale(X, a=2.0, n=100), 2 * X)
+
+
+# ---------------------------------------------------------------------- the CPU
+
+
+BARRIER = (
+    'extern "C" __global__ void barrier(const float* x, float* out) {\n'
+    "  __syncthreads();\n"
+    "  out[threadIdx.x] = x[threadIdx.x];\n"
+    "}"
+)
+
+
+def test_what_the_cpu_cannot_run_is_refused_or_replaced_by_the_reference():
+    with pytest.raises(jge.UnsupportedOnCpuError, match=r"__syncthreads\(\) .*reference="):
+        make(BARRIER, "barrier")(X)
+    kernel = make(BARRIER, "barrier", reference=lambda x: x + 1)
+    with pytest.warns(UserWarning, match=r"'barrier' runs its reference on the CPU"):
+        np.testing.assert_array_equal(kernel(X), X + 1)
+    with pytest.raises(jge.UnsupportedOnCpuError):
+        make(BARRIER, "barrier", reference=lambda x: x + 1, cpu="source")(X)
+
+
+def test_no_compiler_says_what_works_instead(monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.delenv("JAX_GRAPHENC_CXX", raising=False)
+    source = SCALE + "// not compiled before\n"
+    with pytest.raises(jge.CompilerNotFoundError, match=r"g\+\+.*reference="):
+        make(source)(X, a=1.0, n=100)
+    kernel = make(source, reference=lambda x, *, a, n: a * x)
+    with pytest.warns(UserWarning, match="runs its reference"):
+        np.testing.assert_array_equal(kernel(X, a=2.0, n=100), 2 * X)
+
+
+# ---------------------------------------------------------------------- images
+
+
+def test_an_image_needs_its_parameters_and_the_right_platform():
+    with pytest.raises(ValueError, match=r"image, which does not tell.*params="):
+        jge.cuda_kernel(b"\x7fELF", "f", grid=1, block=1)
+    kernel = jge.kernel_call(
+        b"\x7fELF",
+        "f",
+        params={"x": "const float*", "out": "float*"},
+        out_shape=lambda x: x,
+        grid=1,
+        block=1,
+    )
+    with pytest.raises(ValueError, match=r"image for cuda and is called on cpu.*reference="):
+        kernel(X)
+
+
+@pytest.mark.parametrize("declared", ["", "inout", "float**", "in float", "value float*", "*"])
+def test_a_parameter_that_is_not_described_is_refused(declared):
+    with pytest.raises(ValueError, match=r"a C\+\+ type is expected"):
+        jge.kernel_call(
+            b"\x7fELF", "f", params={"x": declared}, out_shape=lambda x: x, grid=1, block=1
+        )
+
+
+# ---------------------------------------------------------------------- options
+
+
+def test_options_are_checked():
+    with pytest.raises(TypeError, match=r"'verbose' is no option; the options are max_ops"):
+        jge.options(verbose=True)
+    for bad in ({"debug": 1}, {"max_ops_per_graph": 0}, {"max_mb_per_graph": True}):
+        with pytest.raises(ValueError, match="is expected"):
+            jge.options(**bad)
+
+
+def test_options_hold_for_a_scope():
+    before = jge.graph_limits()
+    assert before.ops_source == "table"
+    with jge.options(max_ops_per_graph=7):
+        assert jge.graph_limits().max_ops == 7
+        assert jge.graph_limits().ops_source == "option"
+    assert jge.graph_limits() == before
+
+
+def run(code, **environment):
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_bad_environment_variable_is_named():
+    done = run("import jax_graphenc", JAX_GRAPHENC_MAX_OPS_PER_GRAPH="many")
+    assert "JAX_GRAPHENC_MAX_OPS_PER_GRAPH='many'" in done.stderr
+    assert done.returncode == 1
+
+
+def test_a_cache_folder_that_others_can_write_is_not_used(tmp_path):
+    folder = tmp_path / "cache"
+    folder.mkdir()
+    folder.chmod(0o777)
+    kernel = make(SCALE + "// another source\n")
+    with (
+        jge.options(cache_dir=folder),
+        pytest.warns(UserWarning, match=r"JAX_GRAPHENC_CACHE_DIR"),
+    ):
+        np.testing.assert_array_equal(kernel(X, a=2.0, n=100), 2 * X)
+    assert not list(folder.iterdir())
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o777
+
+
+def test_no_gpu_is_said_plainly():
+    done = run("from jax_graphenc import _core; print(_core.why_no_cuda() or 'has one')")
+    if "has one" in done.stdout:
+        pytest.skip("this machine has a GPU")
+    assert "libcuda.so.1 was not found: this machine has no NVIDIA driver" in done.stdout
+    with pytest.raises(RuntimeError, match=r"no GPU can be used: libcuda\.so\.1 was not found"):
+        jge._core.device_info("cuda", 0)

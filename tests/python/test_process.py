@@ -1,0 +1,122 @@
+"""What holds for the process: nothing opened at import, the same bytes every time, safe exits."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+import jax_graphenc
+
+PRELUDE = r"""
+import jax, jax.numpy as jnp
+import jax_graphenc as jge
+kernel = jge.cuda_kernel(
+    'extern "C" __global__ void twice(const float* x, float* out) '
+    '{ out[threadIdx.x] = 2 * x[threadIdx.x]; }',
+    "twice", out_shape=lambda x: x, grid=1, block=lambda x: x.size)
+x = jnp.arange(8.0)
+"""
+
+
+def run(code, **environment):
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_importing_opens_no_driver_and_no_backend():
+    # /proc/self/maps names every library that is loaded.
+    out = run(
+        "import jax_graphenc; from jax_graphenc import _core\n"
+        "print(_core.cuda_driver_was_opened(), 'libcuda' in open('/proc/self/maps').read(),\n"
+        "      'nvrtc' in open('/proc/self/maps').read())\n"
+    )
+    assert out.split() == ["False", "False", "False"]
+
+
+def test_a_call_on_the_cpu_opens_no_driver():
+    out = run(
+        PRELUDE + "print(kernel(x)[3], jge._core.cuda_driver_was_opened(),"
+        "'libcuda' in open('/proc/self/maps').read())",
+        JAX_PLATFORMS="cpu",
+    )
+    assert out.split() == ["6.0", "False", "False"]
+
+
+def test_nothing_links_the_driver_or_the_runtime():
+    readelf = shutil.which("readelf")
+    if readelf is None:
+        pytest.skip("no readelf here")
+    out = subprocess.run(
+        [readelf, "-d", jax_graphenc._core.__file__], capture_output=True, text=True, check=True
+    ).stdout
+    assert "NEEDED" in out
+    assert "libcuda" not in out
+    assert "libnvrtc" not in out
+
+
+def test_hlo_is_the_same_to_the_byte_in_two_processes(tmp_path):
+    code = PRELUDE + "print(jax.jit(lambda x: kernel(kernel(x))).lower(x).as_text())"
+    # Caches of their own, so that each compiles.
+    first, second = (
+        run(code, JAX_GRAPHENC_CACHE_DIR=str(tmp_path / name), TMPDIR=str(tmp_path))
+        for name in ("a", "b")
+    )
+    assert "jax_graphenc.program.v1" in first
+    assert first == second
+
+
+def test_a_second_process_compiles_nothing(tmp_path):
+    code = PRELUDE + "print(kernel(x)[3], jge.stats()['compiled'], jge.stats()['disk_hits'])"
+    cache = str(tmp_path / "cache")
+    assert run(code, JAX_GRAPHENC_CACHE_DIR=cache).split() == ["6.0", "1", "0"]
+    assert run(code, JAX_GRAPHENC_CACHE_DIR=cache).split() == ["6.0", "0", "1"]
+    assert run(code, JAX_GRAPHENC_CACHE_DIR="").split() == ["6.0", "1", "0"]
+
+
+def test_an_exported_kernel_runs_in_another_process(tmp_path):
+    path = tmp_path / "saved"
+    run(
+        PRELUDE + "from jax import export\n"
+        "names = ['jax_graphenc.program.v1']\n"
+        "checks = [export.DisabledSafetyCheck.custom_call(n) for n in names]\n"
+        "made = export.export(jax.jit(kernel), disabled_checks=checks)(x)\n"
+        f"open({str(path)!r}, 'wb').write(made.serialize())",
+        JAX_PLATFORMS="cpu",
+    )
+    out = run(
+        "import jax, jax.numpy as jnp, jax_graphenc\n"
+        f"saved = jax.export.deserialize(bytearray(open({str(path)!r}, 'rb').read()))\n"
+        "print(saved.call(jnp.arange(8.0))[3])",
+        JAX_PLATFORMS="cpu",
+    )
+    assert out.split() == ["6.0"]
+
+
+def test_exit_after_a_failed_run_and_with_encoders_of_other_threads():
+    out = run(
+        PRELUDE + "import threading\n"
+        "picky = jge.cuda_kernel('#include <assert.h>\\nextern \"C\" __global__ void picky('\n"
+        "    'const float* x, float* out) { assert(x[0] > 0); }', 'picky', grid=1, block=1,\n"
+        "    out_shape=lambda x: x)\n"
+        "threads = [threading.Thread(target=lambda: kernel(x)) for _ in range(8)]\n"
+        "[t.start() for t in threads]; [t.join() for t in threads]\n"
+        "try: picky(x).block_until_ready()\n"
+        "except jax.errors.JaxRuntimeError: print('failed as it should')\n",
+        JAX_PLATFORMS="cpu",
+    )
+    assert "failed as it should" in out
+
+
+def test_device_info_anywhere():
+    out = run("import jax_graphenc as jge; print(jge.device_info()); print(jge.graph_limits())")
+    assert "graph limits" in out
+    assert "GraphLimits(max_ops=" in out
