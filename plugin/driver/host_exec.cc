@@ -162,7 +162,8 @@ CUresult cuGraphUpload(CUgraphExec exec, CUstream stream_handle) {
 CUresult cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
   const Exec& exec = get<Exec>(handle);
   Stream& stream = stream_of(stream_handle);
-  submit(stream, ChildOp{capture_of(stream) ? copy(*exec.plan) : exec.plan});
+  require_not_capturing(stream);  // as a real driver has it, though its manual does not say so
+  submit(stream, ChildOp{exec.plan});
   return CUDA_SUCCESS;
 }
 

@@ -202,7 +202,7 @@ XLA_FFI_DEFINE_HANDLER(kExecuteCudaUncaptured, execute_cuda, kBindCuda());
 // makes the CPU backend fail to start when it comes first.)
 template <class Platform, XLA_FFI_Handler* handler>
 XLA_FFI_Error* with_state_type(XLA_FFI_CallFrame* frame) {
-  const XLA_FFI_Extension_Base* extension = frame->extension_start;
+  const auto* extension = frame->extension_start;  // its type is named anew in later headers
   if (extension && extension->type == XLA_FFI_Extension_Metadata &&
       State<Platform>::id.type_id == 0) {
     if (XLA_FFI_Error* error = ffi::Ffi::RegisterTypeId(

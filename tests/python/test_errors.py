@@ -173,6 +173,7 @@ def test_launches_of_the_wrong_type_are_refused(grid):
         make(grid=grid)(X, a=1.0, n=1)
 
 
+@pytest.mark.usefixtures("cpu")
 def test_what_only_the_device_knows_is_refused_with_its_limit():
     with pytest.raises(ValueError, match=r"asks for shared_mem=300000 bytes; the limit on"):
         make(shared_mem=300_000)(X, a=1.0, n=1)
@@ -195,6 +196,7 @@ def test_derivatives_and_batches_without_a_rule_name_the_two_ways(scale):
         jax.vmap(lambda x: scale(x, a=1.0, n=100))(X.reshape(2, 50))
 
 
+@pytest.mark.usefixtures("cpu")
 def test_a_reference_of_another_shape_is_refused():
     kernel = make(reference=lambda x, *, a, n: x[:3], cpu="reference")
     with pytest.raises(TypeError, match=r"its reference returns float32\[3\]; the kernel returns"):
@@ -210,6 +212,7 @@ def test_wrong_choices_are_refused(changes):
 # ---------------------------------------------------------------------- failing kernels
 
 
+@pytest.mark.usefixtures("cpu")
 def test_a_failing_kernel_is_named_and_the_process_goes_on(scale):
     kernel = make(
         "#include <assert.h>\n"
@@ -235,6 +238,7 @@ BARRIER = (
 )
 
 
+@pytest.mark.usefixtures("cpu")
 def test_what_the_cpu_cannot_run_is_refused_or_replaced_by_the_reference():
     with pytest.raises(jge.UnsupportedOnCpuError, match=r"__syncthreads\(\) .*reference="):
         make(BARRIER, "barrier")(X)
@@ -245,6 +249,7 @@ def test_what_the_cpu_cannot_run_is_refused_or_replaced_by_the_reference():
         make(BARRIER, "barrier", reference=lambda x: x + 1, cpu="source")(X)
 
 
+@pytest.mark.usefixtures("cpu")
 def test_no_compiler_says_what_works_instead(monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.delenv("CXX", raising=False)
@@ -260,6 +265,7 @@ def test_no_compiler_says_what_works_instead(monkeypatch):
 # ---------------------------------------------------------------------- images
 
 
+@pytest.mark.usefixtures("cpu")
 def test_an_image_needs_its_parameters_and_the_right_platform():
     with pytest.raises(ValueError, match=r"image, which does not tell.*params="):
         jge.cuda_kernel(b"\x7fELF", "f", grid=1, block=1)
@@ -294,6 +300,7 @@ def test_options_are_checked():
             jge.options(**bad)
 
 
+@pytest.mark.usefixtures("cpu")
 def test_options_hold_for_a_scope():
     before = jge.graph_limits()
     assert before.ops_source == "table"

@@ -1,0 +1,102 @@
+"""What the benchmarks share: alternating measurements, and the machine they were made on."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import platform
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import jax
+
+import jax_graphenc as jge
+
+
+def environment() -> dict[str, Any]:
+    """The machine and the versions that a result belongs to."""
+    info = jge.device_info()
+    packages = ("jax", "jaxlib", "jax_graphenc", "cuda-bindings", "numpy")
+    try:
+        commit = subprocess.run(
+            ["git", "rev-parse", "HEAD"],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=Path(__file__).parent,
+        ).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        commit = None
+    return {
+        "date": datetime.now(UTC).date().isoformat(),
+        "device": info.name,
+        "compute_capability": info.compute_capability,
+        "driver": info.driver_version,
+        "nvrtc": info.compiler_version,
+        "python": platform.python_version(),
+        "backend": jax.default_backend(),
+        "commit": commit,
+        **{name: _version(name) for name in packages},
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def alternate(
+    ways: Mapping[str, Callable[[], float]], *, rounds: int, warmup: int = 5
+) -> dict[str, list[float]]:
+    """Measures each way once per round, in an order that turns, so that drift hits all alike."""
+    names = list(ways)
+    measured: dict[str, list[float]] = {name: [] for name in names}
+    for i in range(-warmup, rounds):
+        for name in names[i % len(names) :] + names[: i % len(names)]:
+            value = ways[name]()
+            if i >= 0:
+                measured[name].append(value)
+    return measured
+
+
+def summary(values: list[float]) -> dict[str, float]:
+    """Median, quartiles, least and largest."""
+    low, median, high = statistics.quantiles(values, n=4)
+    return {
+        "median": median,
+        "quartile_1": low,
+        "quartile_3": high,
+        "min": min(values),
+        "max": max(values),
+        "n": len(values),
+    }
+
+
+def dispatch_seconds(function: Callable[..., Any], *arguments: Any) -> tuple[float, Any]:
+    """Host time of one call, without waiting for the device, and its result; waits after it."""
+    start = time.perf_counter()
+    out = function(*arguments)
+    elapsed = time.perf_counter() - start
+    return elapsed, jax.block_until_ready(out)
+
+
+def wall_seconds(function: Callable[..., Any], *arguments: Any) -> tuple[float, Any]:
+    """Time of one call until its result is there, and the result."""
+    start = time.perf_counter()
+    out = jax.block_until_ready(function(*arguments))
+    return time.perf_counter() - start, out
+
+
+def write(path: Path | None, result: Mapping[str, Any]) -> None:
+    """Prints a result, and writes it as JSON where a path is given."""
+    text = json.dumps(result, indent=2)
+    print(text)
+    if path is not None:
+        path.write_text(text + "\n")

@@ -1,0 +1,36 @@
+"""Gathers what tools/gpu.sh left in its working folder into one JSON file."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+
+def last_matching(text: str, pattern: str) -> str | None:
+    """The last line that a pattern is found in."""
+    return next((x.strip() for x in reversed(text.splitlines()) if re.search(pattern, x)), None)
+
+
+def main() -> None:
+    """Usage: collect_results.py WORKING_FOLDER RESULT_FILE."""
+    work, target = map(Path, sys.argv[1:])
+    steps = {}
+    for status in sorted(work.glob("*.status"), key=lambda path: path.stat().st_mtime):
+        text = (work / f"{status.stem}.txt").read_text(errors="replace")
+        steps[status.stem] = {
+            "status": status.read_text().strip(),
+            "summary": last_matching(text, r"\d+ passed|ERROR SUMMARY"),
+        }
+    demo = work / "demo.txt"
+    result = {
+        "steps": steps,
+        "demo": demo.read_text().splitlines() if demo.is_file() else None,
+        "benchmarks": {p.stem: json.loads(p.read_text()) for p in sorted(work.glob("*.json"))},
+    }
+    target.write_text(json.dumps(result, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

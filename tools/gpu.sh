@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# Builds, tests and measures on a CUDA machine, without network or build isolation. Installs the
+# package in place into $PYTHON (python3), which must have jax with CUDA, nanobind, scikit-build-core,
+# cmake, ninja, pytest and the package's own dependencies.
+#
+#   tools/gpu.sh            everything
+#   OUT=folder tools/gpu.sh also leaves the log and results.json there
+#
+# Each step runs even if one before it failed; the exit status is 1 if any did.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+PYTHON=${PYTHON:-python3}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+out=${OUT:-$work}
+mkdir -p "$out"
+exec > >(tee "$out/gpu.log") 2>&1
+export PYTHONUNBUFFERED=1 CMAKE_BUILD_PARALLEL_LEVEL="${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}"
+
+failed=()
+step() { # step NAME COMMAND...: runs it, with its output also in $work/NAME.txt
+  local name=$1 start=$SECONDS
+  shift
+  echo "=== $name: $*"
+  if "$@" 2>&1 | tee "$work/$name.txt"; then
+    echo "=== $name passed in $((SECONDS - start)) s"
+    echo pass > "$work/$name.status"
+  else
+    echo "=== $name FAILED after $((SECONDS - start)) s"
+    echo fail > "$work/$name.status"
+    failed+=("$name")
+  fi
+}
+
+build_package() {
+  "$PYTHON" -m pip install --quiet --no-build-isolation --no-deps --no-index --editable .
+}
+build_tests() {
+  cmake -S . -B build/gpu -G Ninja -DJGE_BUILD_TESTS=ON -DJGE_BUILD_PYTHON=OFF \
+    -DCMAKE_BUILD_TYPE=Release -DPython_EXECUTABLE="$(command -v "$PYTHON")" --log-level=WARNING &&
+    cmake --build build/gpu -- --quiet
+}
+pytest=("$PYTHON" -m pytest -q -p no:cacheprovider)
+
+nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
+step build build_package
+step build-cpp build_tests
+step cpp build/gpu/tests/cpp/jge_tests
+step python-gpu "${pytest[@]}" tests/gpu tests/python/test_{kernel,errors,process,demo}.py
+step python-cpu env JAX_PLATFORMS=cpu "${pytest[@]}" tests/python
+step demo "$PYTHON" examples/perona_malik.py --out "$out/demo.png"
+if command -v compute-sanitizer > /dev/null; then
+  step memcheck compute-sanitizer --error-exitcode 1 --report-api-errors no build/gpu/tests/cpp/jge_tests --driver cuda encoder
+fi
+step lone-kernel "$PYTHON" benchmarks/lone_kernel.py --out "$work/lone-kernel.json"
+
+"$PYTHON" tools/collect_results.py "$work" "$out/results.json"
+if [ ${#failed[@]} -gt 0 ]; then
+  echo "FAILED: ${failed[*]}"
+  exit 1
+fi
+echo "all steps passed"
