@@ -15,7 +15,9 @@ def stats() -> dict[str, int]:
         ``captured_nodes`` added to a graph that XLA captures; and of the compilers: ``compiled``
         sources, ``disk_hits`` and ``memory_hits``.
     """
-    return {**_core.stats(), **compile_counts()}
+    native = _core.stats()
+    nodes = native["direct_launches"] + native["captured_nodes"]
+    return {"nodes": nodes, **native, **compile_counts()}
 
 
 def reset_stats() -> None:

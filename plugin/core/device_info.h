@@ -10,10 +10,10 @@ namespace jge {
 
 // When a batch of nodes is committed. Soft: a level of the DAG is never split.
 struct GraphLimits {
-  int max_ops = 0;         // nodes
-  int max_mb = 0;          // megabytes (10^6) of distinct buffers
-  std::string ops_source;  // where max_ops came from: "table" or "option"
-  std::string mb_source;
+  int max_ops = 0;              // nodes
+  int max_mb = 0;               // megabytes (10^6) of distinct buffers
+  const char* ops_source = "";  // where max_ops came from: "table" or "option"
+  const char* mb_source = "";
 };
 
 // The table's limits for a compute capability, overridden by the options that are set.

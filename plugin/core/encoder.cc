@@ -2,23 +2,29 @@
 #include "core/encoder.h"
 
 #include <algorithm>
-#include <cstring>
+#include <tuple>
 
 #include "core/error.h"
 #include "core/options.h"
 #include "core/stats.h"
 
 namespace jge {
-namespace {
-
-constexpr std::size_t kValueAlignment = 16;
-
-}  // namespace
 
 void Encoder::append(CUfunction function, const KernelNode& node, const std::string& label,
                      std::span<const std::span<const std::byte>> parameters,
                      std::span<const Access> accesses) {
   std::lock_guard lock(mutex_);
+  try {
+    append_locked(function, node, label, parameters, accesses);
+  } catch (...) {
+    clear();
+    throw;
+  }
+}
+
+void Encoder::append_locked(CUfunction function, const KernelNode& node, const std::string& label,
+                            std::span<const std::span<const std::byte>> parameters,
+                            std::span<const Access> accesses) {
   auto dependencies = hazards_.add(accesses);
   const GraphLimits limits =
       graph_limits(device_.info().compute_major, device_.info().compute_minor);
@@ -41,15 +47,13 @@ void Encoder::append(CUfunction function, const KernelNode& node, const std::str
   pending.first_parameter = parameter_offset_.size();
   pending.parameter_count = parameters.size();
   for (std::span<const std::byte> parameter : parameters) {
-    const std::size_t offset =
-        (values_.size() + kValueAlignment - 1) / kValueAlignment * kValueAlignment;
-    values_.resize(offset + parameter.size());
-    std::memcpy(values_.data() + offset, parameter.data(), parameter.size());
-    parameter_offset_.push_back(offset);
+    parameter_offset_.push_back(values_.size());
+    values_.insert(values_.end(), parameter.begin(), parameter.end());
   }
   for (const Access& access : accesses) {
-    auto at = std::ranges::lower_bound(ranges_, access.begin, {}, &Access::begin);
-    if (at != ranges_.end() && at->begin == access.begin && at->end == access.end) continue;
+    const auto key = [](const Access& a) { return std::tuple(a.space, a.begin, a.end); };
+    auto at = std::ranges::lower_bound(ranges_, key(access), {}, key);
+    if (at != ranges_.end() && key(*at) == key(access)) continue;
     ranges_.insert(at, access);
     bytes_ += access.end - access.begin;
   }
@@ -68,7 +72,7 @@ void Encoder::commit() {
 }
 
 void Encoder::commit_locked() {
-  if (pending_.empty()) return clear();
+  if (pending_.empty()) return;
   try {
     LaunchSink sink(device_.driver(), stream_, options().debug);
     for (const Pending& pending : pending_) {
@@ -84,7 +88,6 @@ void Encoder::commit_locked() {
     clear();
     throw;
   }
-  count(stats().nodes, pending_.size());
   count(stats().commits);
   clear();
 }
@@ -98,22 +101,6 @@ void Encoder::clear() {
   edges_.clear();
   values_.clear();
   parameter_offset_.clear();
-}
-
-void capture(const LoadedProgram& program, std::span<void* const> buffers, CUstream stream) {
-  CaptureSink sink(program.device().driver(), stream);
-  program.play(buffers, sink);
-}
-
-bool is_capturing(const Driver& driver, CUstream stream) {
-  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  JGE_CALL(driver, cuStreamIsCapturing, stream, &status);
-  if (status == CU_STREAM_CAPTURE_STATUS_INVALIDATED) {
-    throw Error(Code::internal,
-                "the stream's capture was invalidated before this call: an operation that a "
-                "capture forbids came earlier on this stream");
-  }
-  return status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
 }
 
 }  // namespace jge

@@ -26,7 +26,8 @@ class Encoder {
   CUstream stream() const { return stream_; }
 
   // Appends a kernel; its parameters (the bytes of each) and launch are copied. Commits by itself
-  // when the device's graph limits are reached. `label` must outlive the commit.
+  // when the device's graph limits are reached. `label` must outlive the commit. If it throws,
+  // everything appended since the last commit is dropped and the encoder is empty and usable.
   void append(CUfunction function, const KernelNode& node, const std::string& label,
               std::span<const std::span<const std::byte>> parameters,
               std::span<const Access> accesses);
@@ -47,6 +48,9 @@ class Encoder {
     std::size_t first_edge, edge_count;
   };
 
+  void append_locked(CUfunction function, const KernelNode& node, const std::string& label,
+                     std::span<const std::span<const std::byte>> parameters,
+                     std::span<const Access> accesses);
   void commit_locked();
   void clear();
 
@@ -59,15 +63,9 @@ class Encoder {
   std::vector<Access> ranges_;  // those ranges, sorted by begin
   std::vector<Pending> pending_;
   std::vector<std::uint32_t> edges_;
-  std::vector<std::byte> values_;              // parameters, each 16-byte aligned
+  std::vector<std::byte> values_;              // parameters
   std::vector<std::size_t> parameter_offset_;  // into values_
   std::vector<void*> parameters_;
 };
-
-// Runs a program on a stream that somebody else captures: no encoder, since a capture is not work.
-void capture(const LoadedProgram& program, std::span<void* const> buffers, CUstream stream);
-
-// Whether the stream is being captured; throws Error if its capture has been invalidated.
-bool is_capturing(const Driver& driver, CUstream stream);
 
 }  // namespace jge

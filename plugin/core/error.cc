@@ -15,7 +15,7 @@ std::string describe(const Driver& driver, CUresult result) {
   return out;
 }
 
-bool is_sticky(CUresult result) {
+std::string explain_sticky(CUresult result) {
   switch (result) {
     case CUDA_ERROR_ILLEGAL_ADDRESS:
     case CUDA_ERROR_LAUNCH_TIMEOUT:
@@ -27,13 +27,15 @@ bool is_sticky(CUresult result) {
     case CUDA_ERROR_INVALID_PC:
     case CUDA_ERROR_LAUNCH_FAILED:
     case CUDA_ERROR_ECC_UNCORRECTABLE:
-      return true;
+    case CUDA_ERROR_CONTAINED:
+    case CUDA_ERROR_TENSOR_MEMORY_LEAK:
+      return ". Work queued before it failed, here or elsewhere in the process, and the device's "
+             "context is lost; to find the kernel, run again with JAX_GRAPHENC_DEBUG=1 or under "
+             "compute-sanitizer";
     default:
-      return false;
+      return "";
   }
 }
-
-namespace {
 
 Code code_of(CUresult result) {
   switch (result) {
@@ -47,21 +49,23 @@ Code code_of(CUresult result) {
     case CUDA_ERROR_INVALID_PTX:
     case CUDA_ERROR_NO_BINARY_FOR_GPU:
     case CUDA_ERROR_UNSUPPORTED_PTX_VERSION:
+    case CUDA_ERROR_INVALID_CLUSTER_SIZE:
+    case CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE:
       return Code::invalid_argument;
     default:
       return Code::internal;
   }
 }
 
-}  // namespace
-
 void throw_driver_error(const Driver& driver, CUresult result, const char* call,
                         const std::source_location& where) {
   const char* file = std::strrchr(where.file_name(), '/');
-  throw Error(code_of(result),
+  // Arguments of our own making are no fault of the caller's.
+  const Code code = code_of(result) == Code::invalid_argument ? Code::internal : code_of(result);
+  throw Error(code,
               std::string(call) + " failed: " + describe(driver, result) + " [" + driver.name +
                   " driver, " + (file ? file + 1 : where.file_name()) + ":" +
-                  std::to_string(where.line()) + "]",
+                  std::to_string(where.line()) + "]" + explain_sticky(result),
               result);
 }
 

@@ -35,8 +35,12 @@ class Error : public std::runtime_error {
 // "CUDA_ERROR_INVALID_VALUE (invalid argument)".
 std::string describe(const Driver& driver, CUresult result);
 
-// Whether the device can no longer be used by this process after such an error.
-bool is_sticky(CUresult result);
+// What kind of failure a driver's answer is when the caller's request may be to blame.
+Code code_of(CUresult result);
+
+// What else to say of an error that outlives the call: that work queued earlier caused it, and how
+// to find that work. Empty for other errors.
+std::string explain_sticky(CUresult result);
 
 [[noreturn]] void throw_driver_error(const Driver& driver, CUresult result, const char* call,
                                      const std::source_location& where);

@@ -2,6 +2,9 @@
 #include "core/hazards.h"
 
 #include <algorithm>
+#include <string>
+
+#include "core/error.h"
 
 namespace jge {
 
@@ -12,6 +15,12 @@ std::span<const std::uint32_t> Hazards::add(std::span<const Access> accesses) {
     if (access.begin < access.end && (access.reads || access.writes)) touch(access, node);
   }
   reduce(node);
+  edges_ += dependencies_.size();
+  if (edges_ + links_.size() > kMaxLinks) {
+    throw Error(Code::invalid_argument,
+                "too many of its nodes touch the same memory: their order takes more than " +
+                    std::to_string(kMaxLinks) + " edges");
+  }
   std::uint32_t level = 0;
   for (std::uint32_t on : dependencies_) level = std::max(level, levels_[on] + 1);
   levels_.push_back(level);
@@ -88,6 +97,7 @@ void Hazards::reduce(std::uint32_t node) {
   dependencies_.erase(repeated.begin(), repeated.end());
 
   row_.push_back(before_.size());
+  if (dependencies_.empty()) return;  // an empty row: nothing comes before it
   before_.resize(before_.size() + node / 64 + 1, 0);
   std::uint64_t* mine = before_.data() + row_[node];
   std::size_t kept = 0;
@@ -95,7 +105,8 @@ void Hazards::reduce(std::uint32_t node) {
     if (mine[on / 64] >> (on % 64) & 1) continue;
     dependencies_[kept++] = on;
     const std::uint64_t* theirs = before_.data() + row_[on];
-    for (std::size_t word = 0; word <= on / 64; ++word) mine[word] |= theirs[word];
+    const std::size_t words = row_[on + 1] - row_[on];
+    for (std::size_t word = 0; word < words; ++word) mine[word] |= theirs[word];
     mine[on / 64] |= std::uint64_t{1} << (on % 64);
   }
   dependencies_.resize(kept);
@@ -105,6 +116,7 @@ void Hazards::reduce(std::uint32_t node) {
 void Hazards::clear() {
   for (auto& segments : spaces_) segments.clear();
   links_.clear();
+  edges_ = 0;
   dependencies_.clear();
   levels_.clear();
   before_.clear();

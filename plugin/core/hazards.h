@@ -18,7 +18,9 @@ struct Access {
 };
 
 // Read-after-write, write-after-read and write-after-write edges between the nodes added so far,
-// transitively reduced. The same accesses in the same order always give the same edges.
+// transitively reduced. The same accesses in the same order always give the same edges. Throws
+// Error (invalid_argument) when they grow beyond any honest use, so that hostile input exhausts
+// nothing.
 class Hazards {
  public:
   // Adds the next node (numbered from 0) and returns the nodes it depends on, ascending. The result
@@ -35,6 +37,8 @@ class Hazards {
 
  private:
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
+  // Edges and readers: 8 bytes each.
+  static constexpr std::size_t kMaxLinks = std::size_t{1} << 22;
 
   // A range in which every byte has the same last writer and the same readers since.
   struct Segment {
@@ -52,9 +56,10 @@ class Hazards {
 
   std::vector<std::vector<Segment>> spaces_;  // each sorted by begin, without overlap
   std::vector<Link> links_;
+  std::size_t edges_ = 0;
   std::vector<std::uint32_t> dependencies_;
   std::vector<std::uint32_t> levels_;
-  // Bit j of row i: node j comes before node i. Row i has i / 64 + 1 words.
+  // Bit j of row i: node j comes before node i. Row i has i / 64 + 1 words, or none.
   std::vector<std::uint64_t> before_;
   std::vector<std::size_t> row_;
 };

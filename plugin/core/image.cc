@@ -2,29 +2,13 @@
 #include "core/image.h"
 
 #include "core/error.h"
+#include "core/launch.h"
 #include "core/stats.h"
 
 namespace jge {
 namespace {
 
-// Loading a module is forbidden to a thread that captures in thread-local mode, though it does not
-// touch the captured stream; XLA may call us for the first time during a capture.
-class RelaxedCapture {
- public:
-  explicit RelaxedCapture(const Driver& driver) : driver_(driver) {
-    JGE_CALL(driver_, cuThreadExchangeStreamCaptureMode, &mode_);
-  }
-  ~RelaxedCapture() { driver_.cuThreadExchangeStreamCaptureMode(&mode_); }
-  RelaxedCapture(const RelaxedCapture&) = delete;
-  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
-
- private:
-  const Driver& driver_;
-  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
-};
-
 CUmodule load(const Driver& driver, const ImageBytes& bytes) {
-  RelaxedCapture relaxed(driver);
   CUmodule module = nullptr;
   const CUresult result = driver.cuModuleLoadData(&module, bytes.view().data());
   switch (result) {
@@ -33,27 +17,54 @@ CUmodule load(const Driver& driver, const ImageBytes& bytes) {
     case CUDA_ERROR_NO_BINARY_FOR_GPU:
     case CUDA_ERROR_UNSUPPORTED_PTX_VERSION:
     case CUDA_ERROR_INVALID_PTX:
-    case CUDA_ERROR_INVALID_IMAGE:
-      throw Error(Code::invalid_argument,
+    case CUDA_ERROR_INVALID_IMAGE: {
+      const std::string said = driver.fault ? driver.fault() : "";
+      throw Error(code_of(result),
                   "a kernel image does not fit this device: " + describe(driver, result) +
-                      "; it was built for another architecture, or by a compiler newer than the "
-                      "driver",
+                      (said.empty() ? "; it was built for another architecture, or by a compiler "
+                                      "newer than the driver"
+                                    : ": " + said),
                   result);
+    }
     default:
       check(driver, result, "cuModuleLoadData");
   }
   return nullptr;
 }
 
-std::string text(const Dim3& dim) {
-  return "(" + std::to_string(dim.x) + ", " + std::to_string(dim.y) + ", " + std::to_string(dim.z) +
-         ")";
-}
-
 int attribute(const Driver& driver, CUfunction function, CUfunction_attribute which) {
   int value = 0;
   JGE_CALL(driver, cuFuncGetAttribute, &value, which, function);
   return value;
+}
+
+// All blocks of a cluster, or of a cooperative grid, must be on the device at the same time.
+void check_residency(const Driver& driver, const DeviceInfo& device, CUfunction function,
+                     const std::string& label, const KernelNode& node) {
+  const LaunchConfig config(node, nullptr);
+  int clusters = 0;
+  if (has_cluster(node)) {
+    JGE_CALL(driver, cuOccupancyMaxActiveClusters, &clusters, function, config.get());
+    if (clusters == 0) {
+      throw Error(Code::invalid_argument,
+                  "kernel '" + label + "': not one cluster " + text(node.cluster) + " of blocks " +
+                      text(node.block) + " with " + std::to_string(node.shared_bytes) +
+                      " bytes of dynamic shared memory fits on " + device.name +
+                      "; ask for fewer blocks in a cluster, or less of each");
+    }
+  }
+  if (!node.cooperative) return;
+  int per_multiprocessor = 0;
+  JGE_CALL(driver, cuOccupancyMaxActiveBlocksPerMultiprocessor, &per_multiprocessor, function,
+           int(node.block.x * node.block.y * node.block.z), node.shared_bytes);
+  const std::uint64_t most = std::uint64_t(per_multiprocessor) * device.multiprocessors;
+  const std::uint64_t blocks = std::uint64_t{node.grid.x} * node.grid.y * node.grid.z;
+  if (blocks > most) {
+    throw Error(Code::invalid_argument, "kernel '" + label + "' asks for a cooperative launch of " +
+                                            std::to_string(blocks) + " blocks; " + device.name +
+                                            " runs at most " + std::to_string(most) +
+                                            " of them at the same time");
+  }
 }
 
 }  // namespace
@@ -64,17 +75,15 @@ Image::Image(const Driver& driver, std::shared_ptr<const ImageBytes> bytes)
 }
 
 std::vector<std::string> Image::names() const {
-  std::vector<std::string> names;
   unsigned int n = 0;
-  if (!driver_.cuModuleGetFunctionCount || !driver_.cuModuleEnumerateFunctions) return names;
-  if (driver_.cuModuleGetFunctionCount(&n, module_.get()) != CUDA_SUCCESS) return names;
+  JGE_CALL(driver_, cuModuleGetFunctionCount, &n, module_.get());
   std::vector<CUfunction> functions(n);
-  if (driver_.cuModuleEnumerateFunctions(functions.data(), n, module_.get()) != CUDA_SUCCESS) {
-    return names;
-  }
+  JGE_CALL(driver_, cuModuleEnumerateFunctions, functions.data(), n, module_.get());
+  std::vector<std::string> names;
   for (CUfunction function : functions) {
     const char* name = nullptr;
-    if (driver_.cuFuncGetName(&name, function) == CUDA_SUCCESS && name) names.push_back(name);
+    JGE_CALL(driver_, cuFuncGetName, &name, function);
+    names.push_back(name);
   }
   return names;
 }
@@ -92,11 +101,14 @@ CUfunction Image::function(const Kernel& kernel) const {
                 result);
   }
   check(driver_, result, "cuModuleGetFunction");
-  if (!driver_.cuFuncGetParamInfo) return function;
 
   const auto& parameters = kernel.parameters;
-  std::size_t offset = 0, size = 0, there = 0;
-  while (driver_.cuFuncGetParamInfo(function, there, &offset, &size) == CUDA_SUCCESS) {
+  std::size_t there = 0;
+  for (;; ++there) {
+    std::size_t offset = 0, size = 0;
+    const CUresult info = driver_.cuFuncGetParamInfo(function, there, &offset, &size);
+    if (info == CUDA_ERROR_INVALID_VALUE) break;  // past the last one
+    check(driver_, info, "cuFuncGetParamInfo");
     if (there < parameters.size() && parameters[there].size != size) {
       throw Error(Code::invalid_argument,
                   "kernel '" + kernel.label + "': parameter '" + parameters[there].name + "' has " +
@@ -104,7 +116,6 @@ CUfunction Image::function(const Kernel& kernel) const {
                       std::to_string(parameters[there].size) +
                       " in the call; correct the parameter's type (params=)");
     }
-    ++there;
   }
   if (there != parameters.size()) {
     throw Error(Code::invalid_argument,
@@ -158,12 +169,12 @@ void prepare_launch(const Driver& driver, const DeviceInfo& device, CUfunction f
                std::to_string(fixed) + " static",
            available);
   }
-  // Only ever raised: an earlier launch of this function may still ask for what it was given.
-  const int opted_in = attribute(driver, function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
-  if (node.shared_bytes > std::uint64_t(opted_in)) {
+  if (fixed + node.shared_bytes > std::uint64_t(device.shared_memory_per_block)) {
+    // Always to the limit: another thread may be asking for more on the same function.
     JGE_CALL(driver, cuFuncSetAttribute, function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-             int(node.shared_bytes));
+             int(available));
   }
+  if (cluster > 1 || node.cooperative) check_residency(driver, device, function, label, node);
 }
 
 }  // namespace jge

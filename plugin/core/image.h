@@ -14,7 +14,7 @@ namespace jge {
 // A module and its functions. Its context must be current wherever it is used.
 class Image {
  public:
-  // Loads the image; legal while the calling thread captures a stream.
+  // Throws Error (invalid_argument) if the image does not fit the device.
   Image(const Driver& driver, std::shared_ptr<const ImageBytes> bytes);
 
   // The function of a kernel, with the kernel's parameters checked against the image. Throws Error:

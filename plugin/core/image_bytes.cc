@@ -1,14 +1,13 @@
 // plugin/core/image_bytes.cc: the bytes of a kernel image, one copy per process.
 #include "core/image_bytes.h"
 
-#include <elf.h>
-
 #include <cstdint>
 #include <cstring>
 #include <mutex>
 #include <unordered_map>
 
 #include "core/error.h"
+#include "driver/elf.h"
 
 namespace jge {
 namespace {
@@ -21,41 +20,28 @@ struct FatbinHeader {
 };
 constexpr std::uint32_t kFatbinMagic = 0xBA55ED50;
 
-// Whether `count` records of `size` bytes from `offset` lie within `available` bytes.
-bool within(std::uint64_t offset, std::uint64_t count, std::uint64_t size,
-            std::uint64_t available) {
-  return offset <= available && (size == 0 || count <= (available - offset) / size);
-}
-
 void validate(std::string_view bytes) {
   const auto refuse = [](const char* why) {
     throw Error(Code::invalid_argument, std::string("a kernel image is damaged: ") + why);
   };
   if (bytes.starts_with(std::string_view(ELFMAG, SELFMAG))) {
-    Elf64_Ehdr header;
-    if (bytes.size() < sizeof header) refuse("its ELF header is cut off");
-    std::memcpy(&header, bytes.data(), sizeof header);
-    if (header.e_ident[EI_CLASS] != ELFCLASS64) refuse("it is not a 64-bit ELF file");
-    if (!within(header.e_shoff, header.e_shnum, header.e_shentsize, bytes.size()) ||
-        !within(header.e_phoff, header.e_phnum, header.e_phentsize, bytes.size())) {
-      refuse("its ELF headers point past its end");
-    }
+    if (!elf_is_complete(bytes)) refuse("its ELF headers point past its end");
     return;
   }
   FatbinHeader fatbin;
   if (bytes.size() >= sizeof fatbin) {
     std::memcpy(&fatbin, bytes.data(), sizeof fatbin);
     if (fatbin.magic == kFatbinMagic) {
-      if (!within(fatbin.header_size, fatbin.size, 1, bytes.size())) {
+      if (fatbin.header_size < sizeof fatbin ||
+          !within(fatbin.header_size, fatbin.size, bytes.size())) {
         refuse("its fatbin header points past its end");
       }
       return;
     }
   }
-  if (bytes.find(".version") != std::string_view::npos &&
-      bytes.find('\0') == std::string_view::npos) {
-    return;  // PTX
-  }
+  // PTX is text; compilers hand it out with its terminating NUL.
+  const std::string_view text = bytes.substr(0, bytes.find_last_not_of('\0') + 1);
+  if (text.find(".version") != text.npos && text.find('\0') == text.npos) return;
   refuse("it is no cubin, fatbin, PTX or shared object");
 }
 
@@ -67,30 +53,42 @@ auto& interned() {
   return *map;
 }
 
+// What is known under these bytes; the lock is held.
+std::shared_ptr<const ImageBytes> find(std::string_view bytes) {
+  auto found = interned().find(bytes);
+  if (found == interned().end()) return nullptr;
+  if (auto image = found->second.lock()) return image;
+  // Its last holder is between dropping it and forget().
+  interned().erase(found);
+  return nullptr;
+}
+
+void forget(const ImageBytes* image) {
+  {
+    std::lock_guard lock(mutex);
+    auto found = interned().find(image->view());
+    // Another object may have taken the place since.
+    if (found != interned().end() && found->first.data() == image->view().data()) {
+      interned().erase(found);
+    }
+  }
+  delete image;
+}
+
 }  // namespace
 
 std::shared_ptr<const ImageBytes> intern_image(std::string_view bytes) {
-  std::shared_ptr<const ImageBytes> image;  // outlives the lock: its deleter takes it
-  std::lock_guard lock(mutex);
-  if (auto found = interned().find(bytes); found != interned().end()) {
-    if ((image = found->second.lock())) return image;
-    interned().erase(found);  // its last holder is between dropping it and the deleter below
+  {
+    std::lock_guard lock(mutex);
+    if (auto image = find(bytes)) return image;
   }
   validate(bytes);
-  auto forget = [](const ImageBytes* image) {
-    {
-      std::lock_guard lock(mutex);
-      auto found = interned().find(image->view());
-      // Another object may have taken the place since.
-      if (found != interned().end() && found->first.data() == image->view().data()) {
-        interned().erase(found);
-      }
-    }
-    delete image;
-  };
-  image = std::shared_ptr<const ImageBytes>(new ImageBytes(bytes), forget);
-  interned().emplace(image->view(), image);
-  return image;
+  // Made and dropped outside of the lock, which forget() takes.
+  const std::shared_ptr<const ImageBytes> mine(new ImageBytes(bytes), forget);
+  std::lock_guard lock(mutex);
+  if (auto image = find(bytes)) return image;
+  interned().emplace(mine->view(), mine);
+  return mine;
 }
 
 }  // namespace jge

@@ -37,10 +37,30 @@ void LoadedProgram::play(std::span<void* const> buffers, Sink& sink) const {
     sink.add({functions_[node.kernel], &node, parameters.data(), &kernel.label},
              program_->dependencies(i));
   }
-  count(stats().nodes, program_->nodes.size());
   sink.finish();
   count(stats().commits);
 }
+
+namespace {
+
+// A thread that captures in thread-local mode may not load code, though that does not touch the
+// captured stream, and XLA may call us for the first time during a capture. With lazy loading,
+// which is CUDA's default, several calls may load.
+class RelaxedCapture {
+ public:
+  explicit RelaxedCapture(const Driver& driver) : driver_(driver) {
+    JGE_CALL(driver_, cuThreadExchangeStreamCaptureMode, &mode_);
+  }
+  ~RelaxedCapture() { driver_.cuThreadExchangeStreamCaptureMode(&mode_); }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  const Driver& driver_;
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+};
+
+}  // namespace
 
 const LoadedProgram& ProgramOnDevices::on(Device& device) {
   const auto find = [&]() -> const LoadedProgram* {
@@ -52,6 +72,7 @@ const LoadedProgram& ProgramOnDevices::on(Device& device) {
   if (const LoadedProgram* loaded = find()) return *loaded;
   std::lock_guard lock(loading_);
   if (const LoadedProgram* loaded = find()) return *loaded;
+  const RelaxedCapture relaxed(device.driver());
   auto* entry = new Entry{LoadedProgram(device, program_), first_.load(std::memory_order_relaxed)};
   first_.store(entry, std::memory_order_release);
   return entry->loaded;

@@ -42,6 +42,8 @@ class ProgramOnDevices {
   ProgramOnDevices& operator=(const ProgramOnDevices&) = delete;
 
   const Program& program() const { return *program_; }
+  // Loads it there if this is the first time, also while the calling thread captures a stream. The
+  // device's context must be current.
   const LoadedProgram& on(Device& device);
 
  private:

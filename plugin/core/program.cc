@@ -10,7 +10,6 @@
 namespace jge {
 namespace {
 
-constexpr std::size_t kValueAlignment = 16;
 // CUDA's limit on a kernel's parameter block, and so on the size of one parameter (CUDA 12.1).
 constexpr std::uint32_t kMaxParameterBytes = 32764;
 
@@ -77,7 +76,10 @@ Kernel read_kernel(Reader& in, std::size_t images) {
     parameter.name = in.str();
     const std::uint8_t kind = in.u8();
     const std::uint8_t access = in.u8();
-    if (kind > 1 || access > 3) refuse("a parameter is of an unknown kind");
+    // A pointer that is neither read nor written could not be ordered.
+    if (kind > 1 || access > 3 || (kind == 1) != (access != 0)) {
+      refuse("a parameter is of an unknown kind");
+    }
     parameter.pointer = kind == 1;
     parameter.reads = access & 1;
     parameter.writes = access & 2;
@@ -92,6 +94,11 @@ Kernel read_kernel(Reader& in, std::size_t images) {
 }
 
 }  // namespace
+
+std::string text(const Dim3& dim) {
+  return "(" + std::to_string(dim.x) + ", " + std::to_string(dim.y) + ", " + std::to_string(dim.z) +
+         ")";
+}
 
 std::shared_ptr<const Program> Program::decode(std::string_view bytes) {
   Reader in(bytes);
@@ -123,7 +130,12 @@ std::shared_ptr<const Program> Program::decode(std::string_view bytes) {
   const std::uint32_t kernels = in.count(16);
   for (std::uint32_t i = 0; i < kernels; ++i) program->kernels.push_back(read_kernel(in, images));
 
-  program->nodes.resize(in.count(46));
+  const std::uint32_t nodes = in.count(46);
+  if (nodes > kMaxNodes) {
+    refuse("it has " + std::to_string(nodes) + " nodes; at most " + std::to_string(kMaxNodes) +
+           " are taken");
+  }
+  program->nodes.resize(nodes);
   for (KernelNode& node : program->nodes) {
     if (in.u8() != 1) refuse("a node is of an unknown kind");
     node.kernel = in.u32();
@@ -145,9 +157,7 @@ std::shared_ptr<const Program> Program::decode(std::string_view bytes) {
       if (!parameter.pointer) {
         binding.offset = program->values.size();
         const std::string_view value = in.take(parameter.size);
-        const std::size_t padded =
-            (value.size() + kValueAlignment - 1) / kValueAlignment * kValueAlignment;
-        program->values.resize(program->values.size() + padded);
+        program->values.resize(binding.offset + value.size());
         std::memcpy(program->values.data() + binding.offset, value.data(), value.size());
         continue;
       }

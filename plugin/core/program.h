@@ -16,19 +16,24 @@ namespace jge {
 // A program as it travels in the custom call's attributes. jax_graphenc/program.py writes it; both
 // sides change together, and with them kProgramVersion and the custom call's name.
 //
-//   all integers little-endian; str = u32 length, bytes; blob = u64 length, bytes
-//   program  "JGEP" u32 version  str name
-//            u32 count { u64 bytes }                         arguments
-//            u32 count { u64 bytes, u32 alias }              results; alias = argument + 1, or 0
-//            u32 count { blob }                              images
-//            u32 count { kernel }  u32 count { node }
-//   kernel   u32 image, str symbol, str label, u32 count { parameter }
-//   parameter  str name, u8 kind (0 value, 1 pointer), u8 access (bit 0 reads, bit 1 writes), u32
-//   size node     u8 1 (kernel), u32 kernel, u32 grid[3], u32 block[3], u32 cluster[3],
-//            u32 shared bytes, u8 flags (bit 0 cooperative), one binding per parameter
-//   binding  value: `size` bytes; pointer: u8 side (0 argument, 1 result), u32 index, u64 offset,
-//   u64 bytes
+// Integers are little-endian; str is a u32 length and bytes; blob is a u64 length and bytes; n * x
+// is a u32 count and that many x.
+//
+// program:   "JGEP", u32 version, str name,
+//            n * argument, n * result, n * blob (images), n * kernel, n * node
+// argument:  u64 bytes
+// result:    u64 bytes, u32 alias (1 + the argument whose memory it shares, or 0)
+// kernel:    u32 image, str symbol, str label, n * parameter
+// parameter: str name, u8 kind (0 value, 1 pointer), u8 access (bit 0 reads, bit 1 writes),
+//            u32 size in bytes
+// node:      u8 1 (kernel), u32 kernel, u32 grid[3], u32 block[3], u32 cluster[3],
+//            u32 shared bytes, u8 flags (bit 0 cooperative), then a binding for each parameter
+// binding:   of a value, its bytes;
+//            of a pointer, u8 side (0 argument, 1 result), u32 index, u64 offset, u64 bytes
 inline constexpr std::uint32_t kProgramVersion = 1;
+
+// More nodes than this are refused: edges take memory that grows with their square.
+inline constexpr std::uint32_t kMaxNodes = 32768;
 
 struct Parameter {
   std::string name;
@@ -48,6 +53,9 @@ struct Kernel {
 struct Dim3 {
   std::uint32_t x = 1, y = 1, z = 1;
 };
+
+// "(4, 1, 1)".
+std::string text(const Dim3& dim);
 
 // Where one parameter of one node comes from.
 struct Binding {
@@ -82,7 +90,7 @@ class Program {
   std::vector<Kernel> kernels;
   std::vector<KernelNode> nodes;
   std::vector<Binding> bindings;
-  std::vector<std::byte> values;  // by-value parameters, each 16-byte aligned
+  std::vector<std::byte> values;  // by-value parameters, which drivers copy by the byte
   std::uint32_t max_parameters = 0;
 
   // Nodes that node i waits for, ascending; known before any address is.

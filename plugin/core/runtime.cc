@@ -1,70 +1,52 @@
-// plugin/core/runtime.cc: the devices of a driver and the encoders of their streams.
+// plugin/core/runtime.cc: the devices of a driver, and how a program runs on one.
 #include "core/runtime.h"
 
-#include <new>
-
 #include "core/error.h"
-#include "core/stats.h"
 #include "driver/cuda_driver.h"
 #include "driver/host_driver.h"
 
 namespace jge {
 
-Device& Runtime::device(int ordinal) {
-  std::lock_guard lock(devices_mutex_);
-  auto found = devices_.find(ordinal);
-  if (found == devices_.end()) {
-    found = devices_.emplace(ordinal, std::make_unique<Device>(driver_, ordinal)).first;
+Runtime::PerDevice& Runtime::of(int ordinal) {
+  if (ordinal < 0 || ordinal >= kMaxDevices) {
+    throw Error(Code::not_found, "there is no device " + std::to_string(ordinal));
   }
-  return *found->second;
+  if (PerDevice* made = devices_[ordinal].load(std::memory_order_acquire)) return *made;
+  std::lock_guard lock(making_);
+  if (PerDevice* made = devices_[ordinal].load(std::memory_order_relaxed)) return *made;
+  auto* made = new PerDevice(driver_, ordinal);
+  devices_[ordinal].store(made, std::memory_order_release);
+  return *made;
 }
 
-std::shared_ptr<Encoder> Runtime::encoder(Device& device, CUstream stream) {
-  unsigned long long id = 0;
-  JGE_CALL(driver_, cuStreamGetId, stream, &id);
-  const StreamKey key{&device, id};
-  std::lock_guard lock(encoders_mutex_);
-  if (auto found = by_stream_.find(key); found != by_stream_.end()) {
-    encoders_.splice(encoders_.begin(), encoders_, found->second);
-    return found->second->encoder;
+void Runtime::run(ProgramOnDevices& program, int ordinal, CUstream stream,
+                  std::span<void* const> buffers) {
+  PerDevice& on = of(ordinal);
+  const ContextScope scope(driver_, on.device.context());
+  const LoadedProgram& loaded = program.on(on.device);
+  // Asked first, because cuStreamGetId, by which encoders are found, would invalidate a capture.
+  if (is_capturing(driver_, stream)) {
+    CaptureSink sink(driver_, stream);
+    loaded.play(buffers, sink);
+  } else {
+    on.streams.encoder(stream)->run(loaded, buffers);
   }
-  encoders_.push_front({key, std::make_shared<Encoder>(device, stream)});
-  by_stream_[key] = encoders_.begin();
-  count(stats().encoders);
-  // Nothing is lost with it: every call commits what it appended before it returns.
-  if (encoders_.size() > kMaxEncoders) {
-    by_stream_.erase(encoders_.back().key);
-    encoders_.pop_back();
-  }
-  return encoders_.front().encoder;
 }
 
-PooledEncoder Runtime::borrow(Device& device) {
-  {
-    std::lock_guard lock(pool_mutex_);
-    std::vector<OwnedEncoder>& idle = pool_[&device];
-    if (!idle.empty()) {
-      OwnedEncoder owned = std::move(idle.back());
-      idle.pop_back();
-      return PooledEncoder(*this, std::move(owned));
-    }
-  }
-  CUstream stream = nullptr;
-  JGE_CALL(driver_, cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
-  OwnedEncoder owned;
-  owned.stream = Stream(driver_, stream);
-  owned.encoder = std::make_unique<Encoder>(device, stream);
-  count(stats().encoders);
-  return PooledEncoder(*this, std::move(owned));
-}
-
-PooledEncoder::~PooledEncoder() {
-  try {
-    std::lock_guard lock(runtime_.pool_mutex_);
-    runtime_.pool_[&owned_.encoder->device()].push_back(std::move(owned_));
-  } catch (const std::bad_alloc&) {
-    // The stream is destroyed instead of kept.
-  }
+void Runtime::run_and_wait(ProgramOnDevices& program, int ordinal, std::span<void* const> buffers) {
+  PerDevice& on = of(ordinal);
+  const ContextScope scope(driver_, on.device.context());
+  const LoadedProgram& loaded = program.on(on.device);
+  PooledEncoder encoder = on.streams.borrow();
+  encoder->run(loaded, buffers);
+  const CUresult result = driver_.cuStreamSynchronize(encoder->stream());
+  if (result == CUDA_SUCCESS) return;
+  const std::string said = driver_.fault ? driver_.fault() : "";
+  throw Error(Code::internal,
+              said.empty()
+                  ? "program '" + program.program().name + "' failed: " + describe(driver_, result)
+                  : said,
+              result);
 }
 
 Runtime& host_runtime() {

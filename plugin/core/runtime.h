@@ -1,22 +1,16 @@
-// plugin/core/runtime.h: the devices of a driver and the encoders of their streams.
+// plugin/core/runtime.h: the devices of a driver, and how a program runs on one.
 #pragma once
 
-#include <cstdint>
-#include <list>
-#include <map>
-#include <memory>
+#include <array>
+#include <atomic>
 #include <mutex>
-#include <unordered_map>
-#include <utility>
-#include <vector>
+#include <span>
 
 #include "core/device.h"
-#include "core/encoder.h"
+#include "core/loaded_program.h"
+#include "core/streams.h"
 
 namespace jge {
-
-// An encoder with a stream of its own, borrowed from a pool.
-class PooledEncoder;
 
 // Everything is made at first use and lives as long as the process, since driver handles must not
 // be destroyed while other threads or the driver itself are shutting down.
@@ -26,57 +20,31 @@ class Runtime {
 
   const Driver& driver() const { return driver_; }
 
-  // Throws Error (not_found) for an ordinal that does not exist.
-  Device& device(int ordinal);
+  // Throw Error (not_found) for an ordinal that does not exist.
+  Device& device(int ordinal) { return of(ordinal).device; }
+  Streams& streams(int ordinal) { return of(ordinal).streams; }
 
-  // The encoder of a stream that is not being captured. Shared, since a stream unused for long may
-  // be dropped from the table while a caller still holds its encoder.
-  std::shared_ptr<Encoder> encoder(Device& device, CUstream stream);
+  // Runs a program on a stream: adds it to the capture if the stream is being captured, and has
+  // enqueued all of it otherwise. `buffers` are the arguments, then the results.
+  void run(ProgramOnDevices& program, int ordinal, CUstream stream, std::span<void* const> buffers);
 
-  // For callers without a stream: an encoder that nobody else uses until the result is destroyed.
-  PooledEncoder borrow(Device& device);
+  // Runs a program to its end. Throws Error with what the kernel that failed said.
+  void run_and_wait(ProgramOnDevices& program, int ordinal, std::span<void* const> buffers);
 
  private:
-  friend class PooledEncoder;
+  static constexpr int kMaxDevices = 1024;
 
-  // More streams than this in use at once is no use case; the least recently used encoder goes.
-  static constexpr std::size_t kMaxEncoders = 256;
+  struct PerDevice {
+    PerDevice(const Driver& driver, int ordinal) : device(driver, ordinal), streams(device) {}
+    Device device;
+    Streams streams;
+  };
 
-  // The device, because each has a default stream; cuStreamGetId, because a recycled handle has a
-  // new one and so never meets a stale encoder.
-  using StreamKey = std::pair<Device*, std::uint64_t>;
-  struct Slot {
-    StreamKey key;
-    std::shared_ptr<Encoder> encoder;
-  };
-  struct OwnedEncoder {
-    Stream stream;
-    std::unique_ptr<Encoder> encoder;
-  };
+  PerDevice& of(int ordinal);
 
   const Driver& driver_;
-  std::mutex devices_mutex_;
-  std::unordered_map<int, std::unique_ptr<Device>> devices_;
-  std::mutex encoders_mutex_;
-  std::list<Slot> encoders_;  // most recently used first
-  std::map<StreamKey, std::list<Slot>::iterator> by_stream_;
-  std::mutex pool_mutex_;
-  std::unordered_map<Device*, std::vector<OwnedEncoder>> pool_;
-};
-
-class PooledEncoder {
- public:
-  PooledEncoder(Runtime& runtime, Runtime::OwnedEncoder owned)
-      : runtime_(runtime), owned_(std::move(owned)) {}
-  ~PooledEncoder();
-  PooledEncoder(const PooledEncoder&) = delete;
-  PooledEncoder& operator=(const PooledEncoder&) = delete;
-
-  Encoder* operator->() { return owned_.encoder.get(); }
-
- private:
-  Runtime& runtime_;
-  Runtime::OwnedEncoder owned_;
+  std::mutex making_;
+  std::array<std::atomic<PerDevice*>, kMaxDevices> devices_{};
 };
 
 // The software driver's.

@@ -3,42 +3,38 @@
 
 #include <cstdint>
 #include <span>
-#include <string>
 #include <vector>
 
-#include "core/program.h"
+#include "core/launch.h"
 #include "driver/driver.h"
 
 namespace jge {
 
-// A kernel node with its addresses bound: what the driver is told.
-struct Launch {
-  CUfunction function = nullptr;
-  const KernelNode* node = nullptr;
-  void** parameters = nullptr;  // one pointer per parameter; read during the call only
-  const std::string* label = nullptr;
-};
-
-// Takes the nodes of one batch, numbered from 0, each after those it depends on.
+// Takes the nodes of one batch, numbered from 0, each after those it depends on. A sink that throws
+// may have handed over part of the batch: its stream's work, or the capture, is then incomplete.
 class Sink {
  public:
   virtual ~Sink() = default;
   virtual void add(const Launch& launch, std::span<const std::uint32_t> dependencies) = 0;
-  // After the last node. A sink that was not finished leaves nothing behind.
-  virtual void finish() {}
+  // After the last node.
+  virtual void finish() = 0;
 };
 
 // Straight onto the stream, whose order is stricter than any edges.
 class LaunchSink final : public Sink {
  public:
+  // With `debug`, synchronizes before the first and after every kernel, so that a fault names the
+  // kernel that caused it.
   LaunchSink(const Driver& driver, CUstream stream, bool debug)
       : driver_(driver), stream_(stream), debug_(debug) {}
   void add(const Launch& launch, std::span<const std::uint32_t> dependencies) override;
+  void finish() override;
 
  private:
   const Driver& driver_;
   CUstream stream_;
-  bool debug_;  // synchronize after every kernel and name the one that failed
+  bool debug_;
+  std::uint64_t launched_ = 0;
 };
 
 // Into the graph that somebody else is capturing from the stream. Allocates nothing on the device,
@@ -48,6 +44,7 @@ class CaptureSink final : public Sink {
   // The stream must be capturing. Throws Error if the capture has been invalidated.
   CaptureSink(const Driver& driver, CUstream stream);
   void add(const Launch& launch, std::span<const std::uint32_t> dependencies) override;
+  // The stream's next operation then waits for all nodes that no other waits for.
   void finish() override;
 
  private:
@@ -59,5 +56,8 @@ class CaptureSink final : public Sink {
   std::vector<bool> has_dependents_;
   std::vector<CUgraphNode> scratch_;
 };
+
+// Whether the stream is being captured; throws Error if its capture has been invalidated.
+bool is_capturing(const Driver& driver, CUstream stream);
 
 }  // namespace jge

@@ -11,13 +11,13 @@ namespace jge {
   X(programs)        /* programs decoded */                        \
   X(images_loaded)   /* images loaded, once per device */          \
   X(encoders)        /* encoders made */                           \
-  X(nodes)           /* nodes handed to a stream or a capture */   \
   X(commits)         /* batches handed over */                     \
   X(direct_launches) /* kernels launched straight onto a stream */ \
   X(captured_nodes)  /* nodes added to a graph that somebody else captures */
 
 struct Stats {
-#define JGE_DECLARE(name) std::atomic<std::uint64_t> name{0};
+  // Apart, so that devices that work at the same time do not wait for each other's cache lines.
+#define JGE_DECLARE(name) alignas(64) std::atomic<std::uint64_t> name{0};
   JGE_COUNTERS(JGE_DECLARE)
 #undef JGE_DECLARE
 

@@ -29,23 +29,19 @@ std::string load(Driver& table) {
            " or later is needed: update the driver";
   }
   std::string missing;
-  auto find = [&](const char* name, int version, bool required) -> void* {
+  auto find = [&](const char* name, int version) -> void* {
     void* address = nullptr;
     CUdriverProcAddressQueryResult found = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
     CUresult result =
         get_address(name, &address, version, CU_GET_PROC_ADDRESS_LEGACY_STREAM, &found);
     if (result == CUDA_SUCCESS && found == CU_GET_PROC_ADDRESS_SUCCESS) return address;
-    if (required) missing += (missing.empty() ? "" : ", ") + std::string(name);
+    missing += (missing.empty() ? "" : ", ") + std::string(name);
     return nullptr;
   };
-#define JGE_LOAD_REQUIRED(function, version) \
-  table.function = reinterpret_cast<PFN_##function##_v##version>(find(#function, version, true));
-#define JGE_LOAD_OPTIONAL(function, version) \
-  table.function = reinterpret_cast<PFN_##function##_v##version>(find(#function, version, false));
-  JGE_DRIVER_REQUIRED(JGE_LOAD_REQUIRED)
-  JGE_DRIVER_OPTIONAL(JGE_LOAD_OPTIONAL)
-#undef JGE_LOAD_REQUIRED
-#undef JGE_LOAD_OPTIONAL
+#define JGE_LOAD(function, version) \
+  table.function = reinterpret_cast<PFN_##function##_v##version>(find(#function, version));
+  JGE_DRIVER_FUNCTIONS(JGE_LOAD)
+#undef JGE_LOAD
 
   int version = 0;
   if (table.cuDriverGetVersion != nullptr) table.cuDriverGetVersion(&version);

@@ -12,7 +12,7 @@ namespace jge {
 // cuGetProcAddress; it also names the typedef of the signature, because unsuffixed names change
 // their signature between CUDA 12 and 13. Every function here exists in the oldest driver that is
 // supported (kMinimumDriver).
-#define JGE_DRIVER_REQUIRED(X)                         \
+#define JGE_DRIVER_FUNCTIONS(X)                        \
   X(cuInit, 2000)                                      \
   X(cuDriverGetVersion, 2020)                          \
   X(cuGetErrorName, 6000)                              \
@@ -60,6 +60,9 @@ namespace jge {
   X(cuModuleLoadData, 2000)                            \
   X(cuModuleUnload, 2000)                              \
   X(cuModuleGetFunction, 2000)                         \
+  X(cuModuleGetFunctionCount, 12040)                   \
+  X(cuModuleEnumerateFunctions, 12040)                 \
+  X(cuFuncGetParamInfo, 12040)                         \
   X(cuFuncGetAttribute, 2020)                          \
   X(cuFuncSetAttribute, 9000)                          \
   X(cuFuncGetName, 12030)                              \
@@ -95,16 +98,10 @@ namespace jge {
   X(cuGraphExecMemcpyNodeSetParams, 10020)             \
   X(cuGraphExecChildGraphNodeSetParams, 11010)
 
-// Null in the table where the driver is older than the function (12.4 brought these).
-#define JGE_DRIVER_OPTIONAL(X)       \
-  X(cuFuncGetParamInfo, 12040)       \
-  X(cuModuleGetFunctionCount, 12040) \
-  X(cuModuleEnumerateFunctions, 12040)
-
-#define JGE_DRIVER_FUNCTIONS(X) JGE_DRIVER_REQUIRED(X) JGE_DRIVER_OPTIONAL(X)
-
-// The oldest driver that has every required function, as cuDriverGetVersion counts: CUDA 12.3.
-inline constexpr int kMinimumDriver = 12030;
+// The oldest driver that has every function, as cuDriverGetVersion counts: CUDA 12.4, for the sizes
+// of a kernel's parameters.
+inline constexpr int kMinimumDriver = 12040;
+static_assert(CUDA_VERSION >= kMinimumDriver, "cuda.h of CUDA 12.4 or later is needed");
 
 // cuda.h renames functions by macro (cuMemAlloc is cuMemAlloc_v2 there), so a member may carry the
 // suffixed name; code that includes this header writes the plain one and means the same.

@@ -1,6 +1,5 @@
 // plugin/driver/host_image.cc: kernel images of the software driver: shared objects in memory.
 #include <dlfcn.h>
-#include <elf.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -9,6 +8,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "driver/elf.h"
 #include "driver/host_state.h"
 
 namespace jge::host {
@@ -23,10 +23,6 @@ constexpr Elf64_Half kMachine = EM_AARCH64;
 #endif
 
 constexpr std::uint32_t kMaxParamBytes = 32764;  // CUDA's limit, of compute capability 7.0 and up
-
-bool within(std::uint64_t offset, std::uint64_t bytes, std::uint64_t size) {
-  return offset <= size && bytes <= size - offset;
-}
 
 template <class T>
 T read(const void* bytes, std::uint64_t offset) {
@@ -51,20 +47,14 @@ std::optional<std::uint64_t> promised_size(const void* bytes) {
   return header.e_shoff + header.e_shnum * sizeof(Elf64_Shdr);
 }
 
-bool parts_within(const void* bytes, std::uint64_t size) {
-  const auto header = read<Elf64_Ehdr>(bytes, 0);
-  if (!within(header.e_phoff, header.e_phnum * sizeof(Elf64_Phdr), size)) return false;
+// What dlopen needs to map it and to find its symbols.
+bool has_segments(std::string_view bytes) {
+  const auto header = read<Elf64_Ehdr>(bytes.data(), 0);
   bool loads = false, dynamic = false;
   for (std::uint64_t i = 0; i < header.e_phnum; ++i) {
-    const auto segment = read<Elf64_Phdr>(bytes, header.e_phoff + i * sizeof(Elf64_Phdr));
-    if (!within(segment.p_offset, segment.p_filesz, size)) return false;
+    const auto segment = read<Elf64_Phdr>(bytes.data(), header.e_phoff + i * sizeof(Elf64_Phdr));
     loads = loads || segment.p_type == PT_LOAD;
     dynamic = dynamic || segment.p_type == PT_DYNAMIC;
-  }
-  for (std::uint64_t i = 0; i < header.e_shnum; ++i) {
-    const auto section = read<Elf64_Shdr>(bytes, header.e_shoff + i * sizeof(Elf64_Shdr));
-    const bool in_file = section.sh_type != SHT_NOBITS && section.sh_type != SHT_NULL;
-    if (in_file && !within(section.sh_offset, section.sh_size, size)) return false;
   }
   return loads && dynamic;
 }
@@ -136,7 +126,9 @@ Module::~Module() {
 std::optional<std::size_t> image_size(const void* bytes, std::size_t available) {
   if (!bytes || available < sizeof(Elf64_Ehdr)) return std::nullopt;
   const auto size = promised_size(bytes);
-  if (!size || *size > available || !parts_within(bytes, *size)) return std::nullopt;
+  if (!size || *size > available) return std::nullopt;
+  const std::string_view image(static_cast<const char*>(bytes), *size);
+  if (!elf_is_complete(image) || !has_segments(image)) return std::nullopt;
   return *size;
 }
 

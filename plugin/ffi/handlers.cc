@@ -7,7 +7,6 @@
 #include <string_view>
 #include <vector>
 
-#include "core/encoder.h"
 #include "core/error.h"
 #include "core/runtime.h"
 #include "xla/ffi/api/ffi.h"
@@ -100,7 +99,7 @@ void check_sizes(const Program& program, std::span<const std::uint64_t> sizes,
                                               std::to_string(bytes) + " bytes, the call's has " +
                                               std::to_string(sizes[i]));
     }
-    if (argument || program.results[i - arguments].alias == 0) continue;
+    if (argument || bytes == 0 || program.results[i - arguments].alias == 0) continue;
     if (buffers[i] != buffers[program.results[i - arguments].alias - 1]) {
       throw Error(Code::invalid_argument, "program '" + program.name + "': " + name +
                                               " must share its argument's memory; the call "
@@ -134,41 +133,17 @@ std::span<void* const> collect(State<Platform>& state, ffi::RemainingArgs argume
 ffi::Error execute_cuda(CUstream stream, std::int32_t ordinal, State<Cuda>* state,
                         ffi::RemainingArgs arguments, ffi::RemainingRets results) {
   return guarded([&] {
-    Runtime& runtime = cuda_runtime();
-    Device& device = runtime.device(ordinal);
-    ContextScope scope(runtime.driver(), device.context());
-    const LoadedProgram& program = state->program.on(device);
     const auto buffers = collect(*state, arguments, results);
-    // Asked first, because cuStreamGetId would invalidate a capture.
-    if (is_capturing(runtime.driver(), stream)) {
-      capture(program, buffers, stream);
-    } else {
-      runtime.encoder(device, stream)->run(program, buffers);
-    }
+    cuda_runtime().run(state->program, ordinal, stream, buffers);
   });
 }
 
+// The CPU platform gives no stream: the results must be there when the handler returns.
 ffi::Error execute_cpu(std::int32_t ordinal, State<Cpu>* state, ffi::RemainingArgs arguments,
                        ffi::RemainingRets results) {
   return guarded([&] {
-    Runtime& runtime = host_runtime();
-    const Driver& driver = runtime.driver();
-    Device& device = runtime.device(ordinal);
-    ContextScope scope(driver, device.context());
-    const LoadedProgram& program = state->program.on(device);
     const auto buffers = collect(*state, arguments, results);
-    PooledEncoder encoder = runtime.borrow(device);
-    encoder->run(program, buffers);
-    // The CPU platform gives no stream: the results must be there when the handler returns.
-    const CUresult result = driver.cuStreamSynchronize(encoder->stream());
-    if (result != CUDA_SUCCESS) {
-      const std::string said = driver.fault();
-      throw Error(Code::internal,
-                  said.empty() ? "program '" + program.program().name +
-                                     "' failed: " + describe(driver, result)
-                               : said,
-                  result);
-    }
+    host_runtime().run_and_wait(state->program, ordinal, buffers);
   });
 }
 

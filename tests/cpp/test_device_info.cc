@@ -26,15 +26,15 @@ HOST_TEST(graph_limits_come_from_the_table_or_an_option) {
   const GraphLimits hopper = graph_limits(9, 0);
   EXPECT_EQ(hopper.max_ops, 100);
   EXPECT_EQ(hopper.max_mb, 1000);
-  EXPECT_EQ(hopper.ops_source, "table");
+  EXPECT_EQ(std::string(hopper.ops_source), "table");
   EXPECT_EQ(graph_limits(12, 1).max_mb, 25);
   EXPECT_EQ(graph_limits(7, 5).max_ops, 20);
   options().max_ops_per_graph = 7;
   const GraphLimits overridden = graph_limits(9, 0);
   options().max_ops_per_graph = 0;
   EXPECT_EQ(overridden.max_ops, 7);
-  EXPECT_EQ(overridden.ops_source, "option");
-  EXPECT_EQ(overridden.mb_source, "table");
+  EXPECT_EQ(std::string(overridden.ops_source), "option");
+  EXPECT_EQ(std::string(overridden.mb_source), "table");
 }
 
 }  // namespace jge::test

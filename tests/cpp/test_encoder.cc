@@ -21,7 +21,10 @@ Runtime& runtime_of(const Driver& driver) {
 // A device with a context, buffers of ten floats on it, and programs over them.
 struct Fixture {
   explicit Fixture(const Driver& driver)
-      : session(driver), runtime(runtime_of(driver)), device(runtime.device(0)) {}
+      : session(driver),
+        runtime(runtime_of(driver)),
+        device(runtime.device(0)),
+        streams(runtime.streams(0)) {}
 
   AffineProgram program(int buffers) { return {test_image(session.driver), buffers, 10}; }
   std::shared_ptr<const Program> decode(const AffineProgram& program) {
@@ -31,6 +34,7 @@ struct Fixture {
   Session session;
   Runtime& runtime;
   Device& device;
+  Streams& streams;
 };
 
 // Arguments, then results that share their memory.
@@ -51,7 +55,7 @@ DRIVER_TEST(encoder_runs_a_program_in_order) {
       f.decode(f.program(2).add(0, 2, 1).add(1, 3, 0).add(0, 10, 5).add(1, 1, 1)));
   const LoadedProgram& loaded = program.on(f.device);
   EXPECT(&loaded == &program.on(f.device));
-  auto encoder = f.runtime.encoder(f.device, f.session.stream);
+  auto encoder = f.streams.encoder(f.session.stream);
   const std::uint64_t launches = stats().direct_launches, commits = stats().commits;
   encoder->run(loaded, in_place({a.pointer, b.pointer}));
   EXPECT_EQ(stats().direct_launches - launches, 4u);
@@ -71,8 +75,7 @@ DRIVER_TEST(encoder_adds_a_program_to_a_capture_in_progress) {
     f.session.affine(a.pointer, 1, 1, 10, f.session.stream);  // ours must wait for it
     EXPECT(is_capturing(driver, f.session.stream));
     // The first time, this loads the image: while the stream captures.
-    const LoadedProgram& loaded = program.on(f.device);
-    capture(loaded, in_place({a.pointer, b.pointer}), f.session.stream);
+    f.runtime.run(program, 0, f.session.stream, in_place({a.pointer, b.pointer}));
     f.session.affine(a.pointer, 1, 100, 10, f.session.stream);  // and this for both of ours
     OK(driver.cuStreamEndCapture(f.session.stream, &graph));
   }
@@ -128,6 +131,24 @@ DRIVER_TEST(encoder_appends_by_address_and_commits_at_the_limit) {
   EXPECT_EQ(a.first(), 7.0f);
   EXPECT_EQ(b.first(), 7.0f);
 
+  // Ranges that begin alike and end apart are counted once each.
+  options().max_mb_per_graph = 1;
+  const std::uint64_t before = stats().commits;
+  const int n = 10;
+  const CUdeviceptr data = a.pointer;
+  const float one = 1;
+  const auto raw = [](const auto& value) { return std::as_bytes(std::span(&value, 1)); };
+  const std::span<const std::byte> parameters[] = {raw(data), raw(one), raw(one), raw(n)};
+  options().max_ops_per_graph = 1000;
+  for (int i = 0; i < 100; ++i) {
+    const Access access{0, data, data + (i % 2 ? 400'000 : 500'000), true, true};
+    encoder.append(affine, node, label, parameters, {&access, 1});
+  }
+  EXPECT_EQ(stats().commits, before);
+  encoder.commit();
+  options().max_mb_per_graph = 0;
+  options().max_ops_per_graph = 4;
+
   // A level wider than the limit stays whole.
   Buffer<float> many(f.session, 60, 0.0f);
   const std::uint64_t commits = stats().commits;
@@ -154,6 +175,49 @@ HOST_TEST(encoder_is_usable_after_a_failed_commit) {
   EXPECT_EQ(a.first(), 7.0f);
 }
 
+// The driver may notice an earlier fault at any call of ours.
+HOST_TEST(runtime_says_that_an_earlier_kernel_failed) {
+  Fixture f(driver);
+  Buffer<float> a(f.session, 10, 1.0f);
+  ProgramOnDevices program(f.decode(f.program(1).add(0, 2, 1)));
+  for (const char* call : {"cuCtxGetCurrent", "cuStreamIsCapturing", "cuStreamGetId"}) {
+    host::fail_call(call, 1, CUDA_ERROR_ILLEGAL_ADDRESS);
+    EXPECT_THROW(f.runtime.run(program, 0, f.session.stream, in_place({a.pointer})), Error,
+                 "run again with JAX_GRAPHENC_DEBUG=1");
+  }
+}
+
+// What a failed call had already queued must not run later, on memory that is then somebody else's.
+HOST_TEST(runtime_leaves_nothing_queued_behind_a_failed_call) {
+  Fixture f(driver);
+  Buffer<float> a(f.session, 10, 1.0f), b(f.session, 10, 1.0f);
+  ProgramOnDevices program(f.decode(f.program(1).add(0, 1, 1).add(0, 1, 1)));
+  host::fail_call("cuLaunchKernelEx", 2, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
+  EXPECT_THROW(f.runtime.run_and_wait(program, 0, in_place({a.pointer})), Error,
+               "launch of kernel");
+  const float left = a.first();
+  f.runtime.run_and_wait(program, 0, in_place({b.pointer}));
+  EXPECT_EQ(a.first(), left);
+  EXPECT_EQ(b.first(), 3.0f);
+}
+
+HOST_TEST(encoder_in_debug_mode_blames_the_right_kernel) {
+  Fixture f(driver);
+  Buffer<float> a(f.session, 10, 1.0f);
+  ProgramOnDevices program(f.decode(f.program(1).add(0, 2, 1)));
+  const LoadedProgram& loaded = program.on(f.device);
+  int code = 1;
+  const CUlaunchConfig config = one_block(1, f.session.stream);
+  OK(driver.cuLaunchKernelEx(&config, f.session.function("fail"), Args(code).get(), nullptr));
+  options().debug = true;
+  Encoder encoder(f.device, f.session.stream);
+  EXPECT_THROW(encoder.run(loaded, in_place({a.pointer})), Error,
+               "work queued before kernel 'affine of the test' failed");
+  encoder.run(loaded, in_place({a.pointer}));
+  options().debug = false;
+  EXPECT_EQ(a.first(), 3.0f);
+}
+
 HOST_TEST(encoder_says_that_an_earlier_kernel_failed) {
   Fixture f(driver);
   Buffer<float> a(f.session, 10, 1.0f);
@@ -161,7 +225,7 @@ HOST_TEST(encoder_says_that_an_earlier_kernel_failed) {
   Encoder encoder(f.device, f.session.stream);
   host::fail_call("cuLaunchKernelEx", 1, CUDA_ERROR_ILLEGAL_ADDRESS);
   EXPECT_THROW(encoder.run(program.on(f.device), in_place({a.pointer})), Error,
-               "work queued before it failed");
+               "Work queued before it failed");
 }
 
 DRIVER_TEST(program_is_checked_against_the_image_and_the_device) {
@@ -172,17 +236,23 @@ DRIVER_TEST(program_is_checked_against_the_image_and_the_device) {
   refuse(f.program(1).symbol("missing").add(0, 1, 1), "the image has: ");
   refuse(f.program(1).block(2048).add(0, 1, 1), "block.x of (2048, 1, 1); the limit on ");
   refuse(f.program(1).shared(300000).add(0, 1, 1), "300000 bytes of dynamic shared memory");
-  if (driver.cuFuncGetParamInfo) {
-    refuse(f.program(1).symbol("axpy").add(0, 1, 1), "parameter 'scale' has 8 bytes in the image");
-    refuse(f.program(1).symbol("add_one").add(0, 1, 1), "2 parameters in the image and 4");
-  }
+  refuse(f.program(1).symbol("axpy").add(0, 1, 1), "parameter 'scale' has 8 bytes in the image");
+  refuse(f.program(1).symbol("add_one").add(0, 1, 1), "2 parameters in the image and 4");
+}
+
+// An error that has nothing to do with the parameters must not be taken for one in them.
+HOST_TEST(program_passes_on_a_drivers_error_while_it_is_checked) {
+  Fixture f(driver);
+  host::fail_call("cuFuncGetParamInfo", 2, CUDA_ERROR_ILLEGAL_ADDRESS);
+  EXPECT_THROW(ProgramOnDevices(f.decode(f.program(1).add(0, 1, 1))).on(f.device), Error,
+               "cuFuncGetParamInfo failed: CUDA_ERROR_ILLEGAL_ADDRESS");
 }
 
 // The same kernel with little, much and little dynamic shared memory, on one function.
 DRIVER_TEST(program_opts_in_to_more_shared_memory_than_before) {
   Fixture f(driver);
   Buffer<float> a(f.session, 10, 1.0f);
-  auto encoder = f.runtime.encoder(f.device, f.session.stream);
+  auto encoder = f.streams.encoder(f.session.stream);
   for (std::uint32_t bytes : {1024u, 64u * 1024, 100u}) {
     ProgramOnDevices program(f.decode(f.program(1).shared(bytes).add(0, 2, 0)));
     encoder->run(program.on(f.device), in_place({a.pointer}));
@@ -194,14 +264,14 @@ DRIVER_TEST(runtime_gives_a_recycled_stream_a_new_encoder) {
   Fixture f(driver);
   CUstream first = nullptr;
   OK(driver.cuStreamCreate(&first, CU_STREAM_NON_BLOCKING));
-  const auto encoder = f.runtime.encoder(f.device, first);
-  EXPECT(encoder == f.runtime.encoder(f.device, first));
+  const auto encoder = f.streams.encoder(first);
+  EXPECT(encoder == f.streams.encoder(first));
   OK(driver.cuStreamDestroy(first));
   // Among many new streams one is likely to get the old handle; none may get the old encoder.
   std::vector<CUstream> streams(64);
   for (CUstream& stream : streams) {
     OK(driver.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    EXPECT(f.runtime.encoder(f.device, stream) != encoder);
+    EXPECT(f.streams.encoder(stream) != encoder);
   }
   for (CUstream stream : streams) OK(driver.cuStreamDestroy(stream));
 }
@@ -233,7 +303,7 @@ DRIVER_TEST(two_threads_run_programs_ten_thousand_times) {
     CUdeviceptr data = 0;
     OK(driver.cuMemAlloc(&data, 40));
     for (int i = 0; i < 10000; ++i) {
-      PooledEncoder encoder = f.runtime.borrow(f.device);
+      PooledEncoder encoder = f.streams.borrow();
       OK(driver.cuMemsetD32Async(data, 0, 10, encoder->stream()));
       encoder->run(shared.on(f.device), in_place({data}));
       encoder->run(own.on(f.device), in_place({data}));

@@ -1,10 +1,8 @@
 // tests/cpp/test_program.cc: programs as bytes that anybody may have written.
-#include <elf.h>
-
-#include <cstring>
 #include <random>
 
 #include "core/error.h"
+#include "core/hazards.h"
 #include "core/program.h"
 #include "program_bytes.h"
 #include "test.h"
@@ -46,11 +44,32 @@ HOST_TEST(program_says_what_is_wrong_with_it) {
   refuse(other, "its version is 9, this package reads 1");
   refuse(AffineProgram(image, 1, 10).add(1, 1, 2).bytes(), "a buffer that is not there");
   refuse(AffineProgram("not an image", 1, 10).add(0, 1, 2).bytes(), "it is no cubin");
-  refuse(AffineProgram(image.substr(0, 40), 1, 10).add(0, 1, 2).bytes(), "is cut off");
+  refuse(AffineProgram(image.substr(0, 40), 1, 10).add(0, 1, 2).bytes(), "past its end");
   refuse(AffineProgram(image.substr(0, image.size() / 2), 1, 10).add(0, 1, 2).bytes(),
          "past its end");
+  refuse(AffineProgram(std::string("\x50\xed\x55\xba", 4) + std::string(20, '\0'), 1, 10).bytes(),
+         "its fatbin header points past its end");
   refuse(AffineProgram(image, 1, 10).symbol("").add(0, 1, 2).bytes(), "no proper name");
   refuse(AffineProgram(image, 1, 10).shift_type(40000).add(0, 1, 2).bytes(), "impossible size");
+}
+
+// Little input that asks for much memory or time.
+HOST_TEST(program_refuses_what_grows_without_bound) {
+  const std::string image = ".version 8.0\n.target sm_80\n";
+  AffineProgram many(image, 1, 10);
+  for (std::uint32_t i = 0; i <= kMaxNodes; ++i) many.add(0, 1, 2);
+  EXPECT_THROW(Program::decode(many.bytes()), Error, "it has 32769 nodes; at most 32768");
+
+  // Half of the nodes write a byte each, half read all of them.
+  const auto crowd = [] {
+    Hazards hazards;
+    for (std::uint64_t i = 0; i < 32768; ++i) {
+      Access access{0, i, i + 1, false, true};
+      if (i >= 16384) access = {0, 0, 16384, true, false};
+      hazards.add({&access, 1});
+    }
+  };
+  EXPECT_THROW(crowd(), Error, "their order takes more than");
 }
 
 // Truncated anywhere, and with bytes changed at random: refused or decoded, never a crash, and

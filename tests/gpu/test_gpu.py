@@ -170,29 +170,38 @@ def test_clusters_survive_capture(runs):
 
 
 @pytest.mark.parametrize("runs", [1, 8])
-def test_cooperative_launches_survive_capture(runs):
-    rotate = jge.cuda_kernel(
-        r"""#include <cooperative_groups.h>
-            extern "C" __global__ void rotate(const int* x, int* out, int* scratch) {
-              scratch[blockIdx.x] = x[blockIdx.x];
-              cooperative_groups::this_grid().sync();
-              out[blockIdx.x] = scratch[(blockIdx.x + 1) % gridDim.x];
+@pytest.mark.parametrize("cooperative", [False, True])
+def test_cooperative_launches_survive_capture(runs, cooperative):
+    # The address of the grid's barrier, which only a cooperative launch has (what
+    # cooperative_groups' grid_group::is_valid() looks at).
+    probe = jge.cuda_kernel(
+        r"""extern "C" __global__ void probe(const int* x, int* out) {
+              unsigned int high, low;
+              asm volatile("mov.u32 %0, %%envreg1;" : "=r"(high));
+              asm volatile("mov.u32 %0, %%envreg2;" : "=r"(low));
+              out[blockIdx.x] = (high | low) != 0 ? 1 : x[blockIdx.x] * 0;
             }""",
-        "rotate",
-        out_shape=lambda x: (x, x),
+        "probe",
+        out_shape=lambda x: x,
         grid=8,
         block=1,
-        cooperative=True,
+        cooperative=cooperative,
     )
 
     @jax.jit
     def f(x):
         for _ in range(runs):
-            x, _ = rotate(x)
+            x = probe(x)
         return x
 
     for _ in range(3):
-        np.testing.assert_array_equal(f(jnp.arange(8)), np.roll(np.arange(8), -runs))
+        np.testing.assert_array_equal(f(jnp.arange(8)), np.full(8, int(cooperative)))
+
+
+def test_a_cooperative_grid_larger_than_the_device_is_refused():
+    kernel = make_add(grid=10_000_000, block=1024, cooperative=True)
+    with pytest.raises(jax.errors.JaxRuntimeError, match=r"cooperative launch of 10000000 blocks"):
+        jax.block_until_ready(kernel(jnp.zeros(1), a=1.0))
 
 
 @pytest.mark.parametrize("dtype", [jnp.float8_e4m3fn, jnp.float8_e5m2])

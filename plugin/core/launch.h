@@ -1,0 +1,57 @@
+// plugin/core/launch.h: a kernel node as the driver takes it.
+#pragma once
+
+#include <string>
+
+#include "core/program.h"
+#include "driver/driver.h"
+
+namespace jge {
+
+// A kernel node with its addresses bound.
+struct Launch {
+  CUfunction function = nullptr;
+  const KernelNode* node = nullptr;
+  void** parameters = nullptr;  // one pointer per parameter; read during the call only
+  const std::string* label = nullptr;
+};
+
+inline bool has_cluster(const KernelNode& node) {
+  return node.cluster.x * node.cluster.y * node.cluster.z > 1;
+}
+
+// The configuration of a node's launch, with the attributes that it points to.
+class LaunchConfig {
+ public:
+  LaunchConfig(const KernelNode& node, CUstream stream) {
+    config_.gridDimX = node.grid.x;
+    config_.gridDimY = node.grid.y;
+    config_.gridDimZ = node.grid.z;
+    config_.blockDimX = node.block.x;
+    config_.blockDimY = node.block.y;
+    config_.blockDimZ = node.block.z;
+    config_.sharedMemBytes = node.shared_bytes;
+    config_.hStream = stream;
+    config_.attrs = attributes_;
+    if (has_cluster(node)) {
+      CUlaunchAttribute& attribute = attributes_[config_.numAttrs++];
+      attribute.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+      attribute.value.clusterDim = {node.cluster.x, node.cluster.y, node.cluster.z};
+    }
+    if (node.cooperative) {
+      CUlaunchAttribute& attribute = attributes_[config_.numAttrs++];
+      attribute.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+      attribute.value.cooperative = 1;
+    }
+  }
+  LaunchConfig(const LaunchConfig&) = delete;
+  LaunchConfig& operator=(const LaunchConfig&) = delete;
+
+  const CUlaunchConfig* get() const { return &config_; }
+
+ private:
+  CUlaunchAttribute attributes_[2] = {};
+  CUlaunchConfig config_ = {};
+};
+
+}  // namespace jge
