@@ -48,6 +48,7 @@ void Encoder::append_locked(CUfunction function, const KernelNode& node, const s
   pending.parameter_count = parameters.size();
   for (std::span<const std::byte> parameter : parameters) {
     parameter_offset_.push_back(values_.size());
+    sizes_.push_back(static_cast<std::uint32_t>(parameter.size()));
     values_.insert(values_.end(), parameter.begin(), parameter.end());
   }
   for (const Access& access : accesses) {
@@ -80,7 +81,9 @@ void Encoder::commit_locked() {
       for (std::size_t i = 0; i < pending.parameter_count; ++i) {
         parameters_.push_back(values_.data() + parameter_offset_[pending.first_parameter + i]);
       }
-      sink.add({pending.function, &pending.node, parameters_.data(), pending.label},
+      sink.add({pending.function, &pending.node, parameters_.data(),
+                std::span(sizes_).subspan(pending.first_parameter, pending.parameter_count),
+                pending.label},
                std::span(edges_).subspan(pending.first_edge, pending.edge_count));
     }
     sink.finish();
@@ -101,6 +104,7 @@ void Encoder::clear() {
   edges_.clear();
   values_.clear();
   parameter_offset_.clear();
+  sizes_.clear();
 }
 
 }  // namespace jge

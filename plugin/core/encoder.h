@@ -65,6 +65,7 @@ class Encoder {
   std::vector<std::uint32_t> edges_;
   std::vector<std::byte> values_;              // parameters
   std::vector<std::size_t> parameter_offset_;  // into values_
+  std::vector<std::uint32_t> sizes_;           // of the parameters, beside them
   std::vector<void*> parameters_;
 };
 

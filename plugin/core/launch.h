@@ -1,6 +1,8 @@
 // plugin/core/launch.h: a kernel node as the driver takes it.
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <string>
 
 #include "core/program.h"
@@ -12,7 +14,8 @@ namespace jge {
 struct Launch {
   CUfunction function = nullptr;
   const KernelNode* node = nullptr;
-  void** parameters = nullptr;  // one pointer per parameter; read during the call only
+  void** parameters = nullptr;           // one pointer per parameter; read during the call only
+  std::span<const std::uint32_t> sizes;  // bytes of each parameter
   const std::string* label = nullptr;
 };
 
@@ -48,10 +51,21 @@ class LaunchConfig {
   LaunchConfig& operator=(const LaunchConfig&) = delete;
 
   const CUlaunchConfig* get() const { return &config_; }
+  std::span<const CUlaunchAttribute> attributes() const { return {attributes_, config_.numAttrs}; }
 
  private:
   CUlaunchAttribute attributes_[2] = {};
   CUlaunchConfig config_ = {};
 };
+
+// The launch as a graph's node takes it; attributes go apart.
+CUDA_KERNEL_NODE_PARAMS node_params(const Launch& launch);
+
+// Adds a launch to a graph, with its attributes, behind the nodes it waits for. Throws Error.
+CUgraphNode add_to_graph(const Driver& driver, CUgraph graph, const Launch& launch,
+                         std::span<const CUgraphNode> wait_for);
+
+// Throws Error with the kernel, its launch and what the driver said.
+[[noreturn]] void throw_launch_error(const Driver& driver, CUresult result, const Launch& launch);
 
 }  // namespace jge

@@ -34,7 +34,7 @@ void LoadedProgram::play(std::span<void* const> buffers, Sink& sink) const {
         parameters[p] = const_cast<std::byte*>(program_->values.data()) + binding.offset;
       }
     }
-    sink.add({functions_[node.kernel], &node, parameters.data(), &kernel.label},
+    sink.add({functions_[node.kernel], &node, parameters.data(), kernel.sizes, &kernel.label},
              program_->dependencies(i));
   }
   sink.finish();

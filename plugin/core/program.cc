@@ -84,6 +84,7 @@ Kernel read_kernel(Reader& in, std::size_t images) {
     parameter.reads = access & 1;
     parameter.writes = access & 2;
     parameter.size = in.u32();
+    kernel.sizes.push_back(parameter.size);
     total += parameter.size;
     if (parameter.size == 0 || total > kMaxParameterBytes ||
         (parameter.pointer && parameter.size != sizeof(void*))) {

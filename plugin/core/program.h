@@ -48,6 +48,7 @@ struct Kernel {
   std::string symbol;       // name in the image
   std::string label;        // name the user knows it by
   std::vector<Parameter> parameters;
+  std::vector<std::uint32_t> sizes;  // of the parameters, in bytes
 };
 
 struct Dim3 {

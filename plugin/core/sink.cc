@@ -7,16 +7,6 @@
 namespace jge {
 namespace {
 
-[[noreturn]] void throw_launch_error(const Driver& driver, CUresult result, const Launch& launch) {
-  const KernelNode& node = *launch.node;
-  throw Error(code_of(result),
-              "launch of kernel '" + *launch.label + "' failed: " + describe(driver, result) +
-                  "; grid " + text(node.grid) + ", block " + text(node.block) + ", cluster " +
-                  text(node.cluster) + ", " + std::to_string(node.shared_bytes) +
-                  " bytes of dynamic shared memory" + explain_sticky(result),
-              result);
-}
-
 [[noreturn]] void throw_invalidated() {
   throw Error(Code::internal,
               "the stream's capture was invalidated before this call: an operation that a capture "
@@ -74,27 +64,7 @@ void CaptureSink::add(const Launch& launch, std::span<const std::uint32_t> depen
     }
     wait_for = scratch_;
   }
-  const LaunchConfig launch_config(*launch.node, stream_);
-  const CUlaunchConfig& config = *launch_config.get();
-  CUDA_KERNEL_NODE_PARAMS params{};
-  params.func = launch.function;
-  params.gridDimX = config.gridDimX;
-  params.gridDimY = config.gridDimY;
-  params.gridDimZ = config.gridDimZ;
-  params.blockDimX = config.blockDimX;
-  params.blockDimY = config.blockDimY;
-  params.blockDimZ = config.blockDimZ;
-  params.sharedMemBytes = config.sharedMemBytes;
-  params.kernelParams = launch.parameters;
-  CUgraphNode added = nullptr;
-  const CUresult result =
-      driver_.cuGraphAddKernelNode(&added, graph_, wait_for.data(), wait_for.size(), &params);
-  if (result != CUDA_SUCCESS) throw_launch_error(driver_, result, launch);
-  for (unsigned int i = 0; i < config.numAttrs; ++i) {
-    JGE_CALL(driver_, cuGraphKernelNodeSetAttribute, added, config.attrs[i].id,
-             &config.attrs[i].value);
-  }
-  nodes_.push_back(added);
+  nodes_.push_back(add_to_graph(driver_, graph_, launch, wait_for));
   has_dependents_.push_back(false);
 }
 
