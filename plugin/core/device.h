@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "core/device_info.h"
+#include "core/exec_cache.h"
 #include "core/image.h"
 
 namespace jge {
@@ -19,6 +20,8 @@ class Device {
   const DeviceInfo& info() const { return info_; }
   CUcontext context() const { return context_; }
 
+  ExecCache& execs() { return execs_; }
+
   // The image on this device, loaded at first use and kept: graphs that XLA captured may use it for
   // as long as they like. The device's context must be current.
   const Image& image(const std::shared_ptr<const ImageBytes>& bytes);
@@ -27,6 +30,7 @@ class Device {
   const Driver& driver_;
   DeviceInfo info_;
   CUcontext context_ = nullptr;
+  ExecCache execs_;
   std::mutex mutex_;
   // Keyed by the interned bytes, which the image holds, so that the key stays theirs.
   std::unordered_map<const ImageBytes*, std::unique_ptr<Image>> images_;

@@ -60,11 +60,16 @@ void Encoder::append_locked(CUfunction function, const KernelNode& node, const s
   }
 }
 
-void Encoder::run(const LoadedProgram& program, std::span<void* const> buffers) {
+void Encoder::run(ProgramOnDevices::OnDevice& program, std::span<void* const> buffers) {
   std::lock_guard lock(mutex_);
   commit_locked();
-  LaunchSink sink(device_.driver(), stream_, options().debug);
-  program.play(buffers, sink);
+  const bool small = program.loaded.program().nodes.size() < ProgramGraph::kMinGraphNodes;
+  if (small || !options().use_graphs || options().debug) {
+    LaunchSink sink(device_.driver(), stream_, options().debug);
+    program.loaded.play(buffers, sink);
+  } else {
+    program.graph.run(buffers, stream_);
+  }
 }
 
 void Encoder::commit() {

@@ -10,7 +10,7 @@
 
 #include "core/device.h"
 #include "core/hazards.h"
-#include "core/loaded_program.h"
+#include "core/program_on_devices.h"
 #include "core/sink.h"
 
 namespace jge {
@@ -33,7 +33,7 @@ class Encoder {
               std::span<const Access> accesses);
 
   // Appends a whole program and commits: the nodes are on the stream when it returns.
-  void run(const LoadedProgram& program, std::span<void* const> buffers);
+  void run(ProgramOnDevices::OnDevice& program, std::span<void* const> buffers);
 
   // Hands all appended nodes to the stream. If it throws, they are dropped and the encoder is
   // empty and usable.

@@ -1,9 +1,7 @@
 // plugin/core/loaded_program.h: a program whose kernels are loaded on one device.
 #pragma once
 
-#include <atomic>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <vector>
 
@@ -23,39 +21,16 @@ class LoadedProgram {
   Device& device() const { return device_; }
   const Program& program() const { return *program_; }
 
-  // Binds addresses (arguments, then results) and gives every node to the sink.
+  // A node with its addresses (of arguments, then results); valid until this thread's next bind.
+  Launch bind(std::size_t node, std::span<void* const> buffers) const;
+
+  // Binds and gives every node to the sink.
   void play(std::span<void* const> buffers, Sink& sink) const;
 
  private:
   Device& device_;
   std::shared_ptr<const Program> program_;
   std::vector<CUfunction> functions_;  // one per kernel of the program
-};
-
-// The devices that a program has been loaded on, at first use of each.
-class ProgramOnDevices {
- public:
-  explicit ProgramOnDevices(std::shared_ptr<const Program> program)
-      : program_(std::move(program)) {}
-  ~ProgramOnDevices();
-  ProgramOnDevices(const ProgramOnDevices&) = delete;
-  ProgramOnDevices& operator=(const ProgramOnDevices&) = delete;
-
-  const Program& program() const { return *program_; }
-  // Loads it there if this is the first time, also while the calling thread captures a stream. The
-  // device's context must be current.
-  const LoadedProgram& on(Device& device);
-
- private:
-  struct Entry {
-    LoadedProgram loaded;
-    Entry* next;
-  };
-
-  std::shared_ptr<const Program> program_;
-  // A list that only grows, so that a warm call takes no lock.
-  std::atomic<Entry*> first_{nullptr};
-  std::mutex loading_;
 };
 
 }  // namespace jge

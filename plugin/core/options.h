@@ -9,6 +9,11 @@ namespace jge {
 struct Options {
   std::atomic<int> max_ops_per_graph{0};
   std::atomic<int> max_mb_per_graph{0};
+  std::atomic<bool> use_graphs{true};
+  // Executable graphs kept per device.
+  std::atomic<int> graph_cache_size{400};
+  // How often a graph is launched node by node before it is instantiated.
+  std::atomic<int> graph_after{1};
   // Synchronize after every kernel, so that a fault names the kernel that caused it.
   std::atomic<bool> debug{false};
 };

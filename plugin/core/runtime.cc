@@ -23,22 +23,22 @@ void Runtime::run(ProgramOnDevices& program, int ordinal, CUstream stream,
                   std::span<void* const> buffers) {
   PerDevice& on = of(ordinal);
   const ContextScope scope(driver_, on.device.context());
-  const LoadedProgram& loaded = program.on(on.device);
+  ProgramOnDevices::OnDevice& here = program.on(on.device);
   // Asked first, because cuStreamGetId, by which encoders are found, would invalidate a capture.
   if (is_capturing(driver_, stream)) {
     CaptureSink sink(driver_, stream);
-    loaded.play(buffers, sink);
+    here.loaded.play(buffers, sink);
   } else {
-    on.streams.encoder(stream)->run(loaded, buffers);
+    on.streams.encoder(stream)->run(here, buffers);
   }
 }
 
 void Runtime::run_and_wait(ProgramOnDevices& program, int ordinal, std::span<void* const> buffers) {
   PerDevice& on = of(ordinal);
   const ContextScope scope(driver_, on.device.context());
-  const LoadedProgram& loaded = program.on(on.device);
+  ProgramOnDevices::OnDevice& here = program.on(on.device);
   PooledEncoder encoder = on.streams.borrow();
-  encoder->run(loaded, buffers);
+  encoder->run(here, buffers);
   const CUresult result = driver_.cuStreamSynchronize(encoder->stream());
   if (result == CUDA_SUCCESS) return;
   const std::string said = driver_.fault ? driver_.fault() : "";

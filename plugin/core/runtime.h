@@ -7,7 +7,7 @@
 #include <span>
 
 #include "core/device.h"
-#include "core/loaded_program.h"
+#include "core/program_on_devices.h"
 #include "core/streams.h"
 
 namespace jge {

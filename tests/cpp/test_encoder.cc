@@ -4,56 +4,20 @@
 
 #include "core/encoder.h"
 #include "core/error.h"
-#include "core/options.h"
-#include "core/runtime.h"
 #include "core/stats.h"
 #include "driver/host_driver.h"
-#include "driver_session.h"
-#include "program_bytes.h"
+#include "program_fixture.h"
 
 namespace jge::test {
-namespace {
-
-Runtime& runtime_of(const Driver& driver) {
-  return driver.name == std::string("host") ? host_runtime() : cuda_runtime();
-}
-
-// A device with a context, buffers of ten floats on it, and programs over them.
-struct Fixture {
-  explicit Fixture(const Driver& driver)
-      : session(driver),
-        runtime(runtime_of(driver)),
-        device(runtime.device(0)),
-        streams(runtime.streams(0)) {}
-
-  AffineProgram program(int buffers) { return {test_image(session.driver), buffers, 10}; }
-  std::shared_ptr<const Program> decode(const AffineProgram& program) {
-    return Program::decode(program.bytes());
-  }
-
-  Session session;
-  Runtime& runtime;
-  Device& device;
-  Streams& streams;
-};
-
-// Arguments, then results that share their memory.
-std::vector<void*> in_place(std::vector<CUdeviceptr> pointers) {
-  std::vector<void*> buffers;
-  for (int round = 0; round < 2; ++round) {
-    for (CUdeviceptr pointer : pointers) buffers.push_back(reinterpret_cast<void*>(pointer));
-  }
-  return buffers;
-}
-
-}  // namespace
 
 DRIVER_TEST(encoder_runs_a_program_in_order) {
   Fixture f(driver);
+  OptionsScope set;
+  set->use_graphs = false;
   Buffer<float> a(f.session, 10, 1.0f), b(f.session, 10, 10.0f);
   ProgramOnDevices program(
       f.decode(f.program(2).add(0, 2, 1).add(1, 3, 0).add(0, 10, 5).add(1, 1, 1)));
-  const LoadedProgram& loaded = program.on(f.device);
+  auto& loaded = program.on(f.device);
   EXPECT(&loaded == &program.on(f.device));
   auto encoder = f.streams.encoder(f.session.stream);
   const std::uint64_t launches = stats().direct_launches, commits = stats().commits;
@@ -121,7 +85,8 @@ DRIVER_TEST(encoder_appends_by_address_and_commits_at_the_limit) {
     const Access access{0, data, data + 40, true, true};
     encoder.append(affine, node, label, parameters, {&access, 1});
   };
-  options().max_ops_per_graph = 4;
+  OptionsScope set;
+  set->max_ops_per_graph = 4;
   const std::uint64_t launches = stats().direct_launches;
   for (int i = 0; i < 6; ++i) append(i % 2 ? b.pointer : a.pointer, 2, 1);
   // Full after four, and the fifth begins a new level.
@@ -132,22 +97,22 @@ DRIVER_TEST(encoder_appends_by_address_and_commits_at_the_limit) {
   EXPECT_EQ(b.first(), 7.0f);
 
   // Ranges that begin alike and end apart are counted once each.
-  options().max_mb_per_graph = 1;
+  set->max_mb_per_graph = 1;
   const std::uint64_t before = stats().commits;
   const int n = 10;
   const CUdeviceptr data = a.pointer;
   const float one = 1;
   const auto raw = [](const auto& value) { return std::as_bytes(std::span(&value, 1)); };
   const std::span<const std::byte> parameters[] = {raw(data), raw(one), raw(one), raw(n)};
-  options().max_ops_per_graph = 1000;
+  set->max_ops_per_graph = 1000;
   for (int i = 0; i < 100; ++i) {
     const Access access{0, data, data + (i % 2 ? 400'000 : 500'000), true, true};
     encoder.append(affine, node, label, parameters, {&access, 1});
   }
   EXPECT_EQ(stats().commits, before);
   encoder.commit();
-  options().max_mb_per_graph = 0;
-  options().max_ops_per_graph = 4;
+  set->max_mb_per_graph = 0;
+  set->max_ops_per_graph = 4;
 
   // A level wider than the limit stays whole.
   Buffer<float> many(f.session, 60, 0.0f);
@@ -158,14 +123,15 @@ DRIVER_TEST(encoder_appends_by_address_and_commits_at_the_limit) {
   EXPECT_EQ(stats().commits - commits, 1u);
   encoder.commit();  // of nothing
   EXPECT_EQ(stats().commits - commits, 1u);
-  options().max_ops_per_graph = 0;
 }
 
 HOST_TEST(encoder_is_usable_after_a_failed_commit) {
   Fixture f(driver);
+  OptionsScope set;
+  set->use_graphs = false;
   Buffer<float> a(f.session, 10, 1.0f);
   ProgramOnDevices program(f.decode(f.program(1).add(0, 2, 1).add(0, 2, 1)));
-  const LoadedProgram& loaded = program.on(f.device);
+  auto& loaded = program.on(f.device);
   Encoder encoder(f.device, f.session.stream);
   host::fail_call("cuLaunchKernelEx", 1, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
   EXPECT_THROW(encoder.run(loaded, in_place({a.pointer})), Error,
@@ -190,6 +156,8 @@ HOST_TEST(runtime_says_that_an_earlier_kernel_failed) {
 // What a failed call had already queued must not run later, on memory that is then somebody else's.
 HOST_TEST(runtime_leaves_nothing_queued_behind_a_failed_call) {
   Fixture f(driver);
+  OptionsScope set;
+  set->use_graphs = false;
   Buffer<float> a(f.session, 10, 1.0f), b(f.session, 10, 1.0f);
   ProgramOnDevices program(f.decode(f.program(1).add(0, 1, 1).add(0, 1, 1)));
   host::fail_call("cuLaunchKernelEx", 2, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
@@ -205,16 +173,16 @@ HOST_TEST(encoder_in_debug_mode_blames_the_right_kernel) {
   Fixture f(driver);
   Buffer<float> a(f.session, 10, 1.0f);
   ProgramOnDevices program(f.decode(f.program(1).add(0, 2, 1)));
-  const LoadedProgram& loaded = program.on(f.device);
+  auto& loaded = program.on(f.device);
   int code = 1;
   const CUlaunchConfig config = one_block(1, f.session.stream);
   OK(driver.cuLaunchKernelEx(&config, f.session.function("fail"), Args(code).get(), nullptr));
-  options().debug = true;
+  OptionsScope set;
+  set->debug = true;
   Encoder encoder(f.device, f.session.stream);
   EXPECT_THROW(encoder.run(loaded, in_place({a.pointer})), Error,
                "work queued before kernel 'affine of the test' failed");
   encoder.run(loaded, in_place({a.pointer}));
-  options().debug = false;
   EXPECT_EQ(a.first(), 3.0f);
 }
 

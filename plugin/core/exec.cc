@@ -1,0 +1,75 @@
+// plugin/core/exec.cc: an executable graph, and what each of its nodes was told last.
+#include "core/exec.h"
+
+#include <cstring>
+
+#include "core/error.h"
+#include "core/stats.h"
+
+namespace jge {
+namespace {
+
+bool same(const Dim3& a, const Dim3& b) { return a.x == b.x && a.y == b.y && a.z == b.z; }
+
+CUgraph create(const Driver& driver) {
+  CUgraph graph = nullptr;
+  JGE_CALL(driver, cuGraphCreate, &graph, 0);
+  return graph;
+}
+
+}  // namespace
+
+Exec::Exec(const Driver& driver) : driver_(driver), graph_(driver, create(driver)) {}
+
+void Exec::add(const Launch& launch, std::span<const std::uint32_t> dependencies) {
+  wait_for_.clear();
+  for (std::uint32_t on : dependencies) wait_for_.push_back(nodes_[on]);
+  nodes_.push_back(add_to_graph(driver_, graph_.get(), launch, wait_for_));
+  topology_.add(*launch.node, launch.sizes, dependencies);
+  const KernelNode& node = *launch.node;
+  told_.push_back({launch.function, node.grid, node.block, node.shared_bytes, parameters_.size()});
+  for (std::size_t i = 0; i < launch.sizes.size(); ++i) {
+    const auto* bytes = static_cast<const std::byte*>(launch.parameters[i]);
+    parameters_.insert(parameters_.end(), bytes, bytes + launch.sizes[i]);
+  }
+}
+
+void Exec::instantiate() {
+  CUgraphExec exec = nullptr;
+  const CUresult result = driver_.cuGraphInstantiateWithFlags(&exec, graph_.get(), 0);
+  if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+    throw Error(Code::resource_exhausted,
+                "the device has no memory left for a graph of " + std::to_string(size()) + " nodes",
+                result);
+  }
+  check(driver_, result, "cuGraphInstantiateWithFlags");
+  exec_ = GraphExec(driver_, exec);
+  count(stats().instantiations);
+}
+
+bool Exec::update(std::uint32_t index, const Launch& launch) {
+  Told& told = told_[index];
+  const KernelNode& node = *launch.node;
+  bool changed = told.function != launch.function || !same(told.grid, node.grid) ||
+                 !same(told.block, node.block) || told.shared_bytes != node.shared_bytes;
+  std::byte* last = parameters_.data() + told.first_parameter;
+  for (std::size_t i = 0; i < launch.sizes.size(); last += launch.sizes[i], ++i) {
+    if (std::memcmp(last, launch.parameters[i], launch.sizes[i]) == 0) continue;
+    std::memcpy(last, launch.parameters[i], launch.sizes[i]);
+    changed = true;
+  }
+  if (!changed) return false;
+  told = {launch.function, node.grid, node.block, node.shared_bytes, told.first_parameter};
+  const CUDA_KERNEL_NODE_PARAMS params = node_params(launch);
+  const CUresult result =
+      driver_.cuGraphExecKernelNodeSetParams(exec_.get(), nodes_[index], &params);
+  if (result != CUDA_SUCCESS) throw_launch_error(driver_, result, launch);
+  return true;
+}
+
+void Exec::launch(CUstream stream) {
+  JGE_CALL(driver_, cuGraphLaunch, exec_.get(), stream);
+  count(stats().graph_launches);
+}
+
+}  // namespace jge

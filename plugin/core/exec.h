@@ -1,0 +1,57 @@
+// plugin/core/exec.h: an executable graph, and what each of its nodes was told last.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/handle.h"
+#include "core/launch.h"
+#include "core/topology.h"
+
+namespace jge {
+
+// Used by one thread at a time. The device's context must be current for all but destruction.
+class Exec {
+ public:
+  explicit Exec(const Driver& driver);
+
+  // Adds the next node, which waits for earlier ones.
+  void add(const Launch& launch, std::span<const std::uint32_t> dependencies);
+  // After the last node. Throws Error (resource_exhausted) when the device is out of memory.
+  void instantiate();
+
+  std::uint32_t size() const { return topology_.size(); }
+  const Topology& topology() const { return topology_; }
+
+  // Makes a node launch as given, if that differs from what it was told last. Returns whether it
+  // did. If it throws, the exec must be dropped: what its nodes would do is no longer known.
+  bool update(std::uint32_t node, const Launch& launch);
+
+  void launch(CUstream stream);
+
+  // A moment on the cache's clock.
+  std::atomic<std::uint64_t> last_used{0};
+
+ private:
+  // What a node was told last.
+  struct Told {
+    CUfunction function;
+    Dim3 grid, block;
+    std::uint32_t shared_bytes;
+    std::size_t first_parameter;  // into parameters_
+  };
+
+  const Driver& driver_;
+  Topology topology_;
+  Graph graph_;  // the template, whose node handles the exec is patched by
+  GraphExec exec_;
+  std::vector<CUgraphNode> nodes_;
+  std::vector<Told> told_;
+  std::vector<std::byte> parameters_;
+  std::vector<CUgraphNode> wait_for_;
+};
+
+}  // namespace jge

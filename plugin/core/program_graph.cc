@@ -1,0 +1,200 @@
+// plugin/core/program_graph.cc: a loaded program as executable graphs.
+#include "core/program_graph.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/error.h"
+#include "core/options.h"
+#include "core/stats.h"
+
+namespace jge {
+
+ProgramGraph::~ProgramGraph() { end_leases(); }
+
+void ProgramGraph::end_leases() {
+  for (Segment& segment : segments_) {
+    if (auto exec = segment.exec.lock()) cache_.release(*exec);
+    segment.exec.reset();
+  }
+  all_leased_ = false;
+}
+
+void ProgramGraph::cut(std::uint32_t max_ops) {
+  end_leases();
+  segments_.clear();
+  const Program& program = program_.program();
+  const auto n = static_cast<std::uint32_t>(program.nodes.size());
+  std::vector<std::uint32_t> level(n, 0), order(n);
+  for (std::uint32_t i = 0; i < n; ++i) {
+    for (std::uint32_t on : program.dependencies(i)) level[i] = std::max(level[i], level[on] + 1);
+  }
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, {}, [&](std::uint32_t i) { return level[i]; });
+
+  users_.assign(program.arguments.size() + program.results.size(), {});
+  std::vector<Place> place(n);
+  std::vector<std::uint32_t> dependencies;
+  for (std::uint32_t k = 0; k < n; ++k) {
+    const std::uint32_t i = order[k];
+    const bool begins_level = k == 0 || level[order[k - 1]] != level[i];
+    if (k == 0 || (begins_level && segments_.back().nodes.size() >= max_ops)) {
+      segments_.emplace_back().first_edge.push_back(0);
+    }
+    Segment& segment = segments_.back();
+    place[i] = {static_cast<std::uint32_t>(segments_.size() - 1),
+                static_cast<std::uint32_t>(segment.nodes.size())};
+    segment.nodes.push_back(i);
+    // Edges from earlier segments are implied by the stream's order.
+    dependencies.clear();
+    for (std::uint32_t on : program.dependencies(i)) {
+      if (place[on].segment == place[i].segment) dependencies.push_back(place[on].position);
+    }
+    std::ranges::sort(dependencies);
+    segment.edges.insert(segment.edges.end(), dependencies.begin(), dependencies.end());
+    segment.first_edge.push_back(segment.edges.size());
+    const KernelNode& node = program.nodes[i];
+    const Kernel& kernel = program.kernels[node.kernel];
+    segment.topology.add(node, kernel.sizes, dependencies);
+    for (std::size_t p = 0; p < kernel.parameters.size(); ++p) {
+      const Binding& binding = program.bindings[node.first_binding + p];
+      if (!binding.pointer) continue;
+      std::vector<Place>& users = users_[binding.buffer];
+      const Place& here = place[i];
+      const bool listed = !users.empty() && users.back().segment == here.segment &&
+                          users.back().position == here.position;
+      if (!listed) users.push_back(here);
+    }
+  }
+  last_.assign(users_.size(), nullptr);
+  execs_.resize(segments_.size());
+  max_ops_ = max_ops;
+}
+
+void ProgramGraph::run(std::span<void* const> buffers, CUstream stream) {
+  std::lock_guard lock(mutex_);
+  const DeviceInfo& info = program_.device().info();
+  const auto max_ops =
+      static_cast<std::uint32_t>(graph_limits(info.compute_major, info.compute_minor).max_ops);
+  if (max_ops != max_ops_) cut(max_ops);
+
+  // Held for the run, so that no eviction takes one away under it.
+  bool all_there = all_leased_;
+  for (std::size_t s = 0; s < segments_.size(); ++s) {
+    execs_[s] = segments_[s].exec.lock();
+    all_there = all_there && (execs_[s] || segments_[s].too_small());
+  }
+  struct Release {
+    std::vector<std::shared_ptr<Exec>>& execs;
+    ~Release() {
+      for (auto& exec : execs) exec.reset();
+    }
+  } const release{execs_};
+
+  try {
+    if (!all_there || !patch_moved(buffers)) acquire_all(buffers);
+    for (std::size_t s = 0; s < segments_.size(); ++s) {
+      if (execs_[s]) {
+        cache_.touch(*execs_[s]);
+        execs_[s]->launch(stream);
+        continue;
+      }
+      LaunchSink sink(program_.device().driver(), stream, false);
+      for (std::uint32_t node : segments_[s].nodes) sink.add(program_.bind(node, buffers), {});
+      sink.finish();
+    }
+  } catch (...) {
+    // What the nodes were told last is no longer certain.
+    for (auto& exec : execs_) {
+      if (exec) cache_.drop(*exec);
+    }
+    end_leases();
+    throw;
+  }
+  count(stats().commits, segments_.size());
+}
+
+// False if the driver refused a change: the exec is then gone from the cache.
+bool ProgramGraph::patch_moved(std::span<void* const> buffers) {
+  std::uint64_t patched = 0;
+  for (std::size_t b = 0; b < buffers.size(); ++b) {
+    if (buffers[b] == last_[b]) continue;
+    last_[b] = buffers[b];
+    for (const Place& place : users_[b]) {
+      Exec* exec = execs_[place.segment].get();
+      if (!exec) continue;
+      const std::uint32_t node = segments_[place.segment].nodes[place.position];
+      try {
+        patched += exec->update(place.position, program_.bind(node, buffers));
+      } catch (const Error&) {
+        count(stats().fallbacks_update_refused);
+        cache_.drop(*exec);
+        execs_[place.segment].reset();
+        return false;
+      }
+    }
+  }
+  if (patched > 0) count(stats().nodes_patched, patched);
+  return true;
+}
+
+void ProgramGraph::acquire_all(std::span<void* const> buffers) {
+  all_leased_ = true;
+  for (std::size_t s = 0; s < segments_.size(); ++s) {
+    Segment& segment = segments_[s];
+    if (segment.too_small()) continue;
+    if (!execs_[s] || !patch_all(segment, *execs_[s], buffers)) {
+      execs_[s] = acquire(segment, buffers);
+    }
+    segment.exec = execs_[s];
+    all_leased_ = all_leased_ && execs_[s];
+  }
+  last_.assign(buffers.begin(), buffers.end());
+}
+
+std::shared_ptr<Exec> ProgramGraph::acquire(Segment& segment, std::span<void* const> buffers) {
+  // One that another program of this shape left behind, or this one before it was traced again.
+  if (auto exec = cache_.lease(segment.topology)) {
+    if (patch_all(segment, *exec, buffers)) return exec;
+  } else if (cache_.sightings(segment.topology) < std::uint32_t(options().graph_after)) {
+    return nullptr;
+  }
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    try {
+      return make(segment, buffers);
+    } catch (const Error& error) {
+      if (error.code() != Code::resource_exhausted) throw;
+      cache_.trim();
+    }
+  }
+  count(stats().fallbacks_out_of_memory);
+  return nullptr;
+}
+
+// False if the driver refused a change: the exec is then gone from the cache.
+bool ProgramGraph::patch_all(const Segment& segment, Exec& exec, std::span<void* const> buffers) {
+  std::uint64_t patched = 0;
+  try {
+    for (std::uint32_t i = 0; i < segment.nodes.size(); ++i) {
+      patched += exec.update(i, program_.bind(segment.nodes[i], buffers));
+    }
+  } catch (const Error&) {
+    count(stats().fallbacks_update_refused);
+    cache_.drop(exec);
+    return false;
+  }
+  if (patched > 0) count(stats().nodes_patched, patched);
+  return true;
+}
+
+std::shared_ptr<Exec> ProgramGraph::make(const Segment& segment, std::span<void* const> buffers) {
+  auto exec = std::make_shared<Exec>(program_.device().driver());
+  for (std::uint32_t i = 0; i < segment.nodes.size(); ++i) {
+    exec->add(program_.bind(segment.nodes[i], buffers), segment.dependencies(i));
+  }
+  exec->instantiate();
+  cache_.keep(exec);
+  return exec;
+}
+
+}  // namespace jge

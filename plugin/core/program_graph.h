@@ -1,0 +1,69 @@
+// plugin/core/program_graph.h: a loaded program as executable graphs.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "core/exec_cache.h"
+#include "core/loaded_program.h"
+
+namespace jge {
+
+// Cut once into segments of whole levels of the DAG; each segment's exec is leased from the
+// device's cache, patched where addresses moved, and launched. Any number of threads may run it;
+// they take turns, since patch and launch belong together.
+class ProgramGraph {
+ public:
+  ProgramGraph(const LoadedProgram& program, ExecCache& cache) : program_(program), cache_(cache) {}
+  ~ProgramGraph();
+  ProgramGraph(const ProgramGraph&) = delete;
+  ProgramGraph& operator=(const ProgramGraph&) = delete;
+
+  // A graph of fewer nodes gains nothing over launching them.
+  static constexpr std::size_t kMinGraphNodes = 2;
+
+  // Enqueues the program. A segment that is seen for the first time, or too small to gain, is
+  // launched node by node. If it throws, a part may have been enqueued; the next run starts afresh.
+  void run(std::span<void* const> buffers, CUstream stream);
+
+ private:
+  struct Segment {
+    std::vector<std::uint32_t> nodes;  // of the program, in an order of which edges go forward
+    std::vector<std::uint32_t> edges;  // between positions in `nodes`
+    std::vector<std::size_t> first_edge;
+    Topology topology;
+    std::weak_ptr<Exec> exec;  // the cache owns it, and may have evicted it
+    // Fewer nodes cost less one by one.
+    bool too_small() const { return nodes.size() < kMinGraphNodes; }
+
+    std::span<const std::uint32_t> dependencies(std::size_t i) const {
+      return {edges.data() + first_edge[i], first_edge[i + 1] - first_edge[i]};
+    }
+  };
+  struct Place {
+    std::uint32_t segment, position;
+  };
+
+  void cut(std::uint32_t max_ops);
+  void end_leases();
+  bool patch_moved(std::span<void* const> buffers);
+  void acquire_all(std::span<void* const> buffers);
+  std::shared_ptr<Exec> acquire(Segment& segment, std::span<void* const> buffers);
+  bool patch_all(const Segment& segment, Exec& exec, std::span<void* const> buffers);
+  std::shared_ptr<Exec> make(const Segment& segment, std::span<void* const> buffers);
+
+  const LoadedProgram& program_;
+  ExecCache& cache_;
+  std::mutex mutex_;
+  std::uint32_t max_ops_ = 0;  // what the segments were cut for
+  std::vector<Segment> segments_;
+  std::vector<std::vector<Place>> users_;  // by buffer: the nodes that are given its address
+  std::vector<void*> last_;                // what the execs' nodes were told last
+  bool all_leased_ = false;
+  std::vector<std::shared_ptr<Exec>> execs_;  // during a run
+};
+
+}  // namespace jge

@@ -1,0 +1,43 @@
+// plugin/core/topology.cc: what two graphs must share for the executable of one to run the other.
+#include "core/topology.h"
+
+#include "core/launch.h"
+
+namespace jge {
+namespace {
+
+// Low byte of a node's first word.
+enum Kind : std::uint64_t { kKernel = 1 };
+constexpr std::uint64_t kCooperative = 1 << 8;
+constexpr std::uint64_t kCluster = 1 << 9;
+
+}  // namespace
+
+void Topology::add(const KernelNode& node, std::span<const std::uint32_t> parameter_sizes,
+                   std::span<const std::uint32_t> dependencies) {
+  // A node keeps room for its arguments, so a function with more of them is no patch.
+  std::uint64_t parameter_bytes = 0;
+  for (std::uint32_t size : parameter_sizes) parameter_bytes += size;
+  std::uint64_t head = kKernel | parameter_bytes << 16 | std::uint64_t{dependencies.size()} << 32;
+  if (node.cooperative) head |= kCooperative;
+  if (has_cluster(node)) head |= kCluster;
+  push(head);
+  if (has_cluster(node)) {
+    push(std::uint64_t{node.cluster.x} << 32 | node.cluster.y);
+    push(node.cluster.z);
+  }
+  std::size_t i = 0;
+  for (; i + 1 < dependencies.size(); i += 2) {
+    push(std::uint64_t{dependencies[i]} << 32 | dependencies[i + 1]);
+  }
+  if (i < dependencies.size()) push(std::uint64_t{dependencies[i]} << 32);
+  ++size_;
+}
+
+void Topology::clear() {
+  size_ = 0;
+  hash_ = {};
+  words_.clear();
+}
+
+}  // namespace jge

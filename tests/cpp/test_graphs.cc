@@ -1,0 +1,312 @@
+// tests/cpp/test_graphs.cc: programs as executable graphs: cache, leases, patches, fallbacks.
+#include <random>
+#include <thread>
+
+#include "core/error.h"
+#include "core/exec_cache.h"
+#include "core/stats.h"
+#include "driver/host_driver.h"
+#include "program_fixture.h"
+
+namespace jge::test {
+namespace {
+
+// What the counters gained since it was made.
+struct Gained {
+  std::uint64_t launches() const { return stats().direct_launches - direct_; }
+  std::uint64_t graphs() const { return stats().graph_launches - graphs_; }
+  std::uint64_t made() const { return stats().instantiations - made_; }
+  std::uint64_t patched() const { return stats().nodes_patched - patched_; }
+  std::uint64_t evicted() const { return stats().exec_evictions - evicted_; }
+
+ private:
+  std::uint64_t direct_ = stats().direct_launches, graphs_ = stats().graph_launches,
+                made_ = stats().instantiations, patched_ = stats().nodes_patched,
+                evicted_ = stats().exec_evictions;
+};
+
+// Programs of these tests and their number of nodes, so that each test has topologies of its own
+// and sightings of one do not count for another.
+AffineProgram chain(Fixture& f, int nodes, int buffers = 1) {
+  AffineProgram program = f.program(buffers);
+  for (int i = 0; i < nodes; ++i) program.add(i % buffers, 2, 1);
+  return program;
+}
+
+// What `n` steps of x -> 2 x + 1 make of x.
+float after(float x, int n) {
+  for (int i = 0; i < n; ++i) x = 2 * x + 1;
+  return x;
+}
+
+}  // namespace
+
+DRIVER_TEST(graphs_are_made_at_the_second_sighting_and_then_only_launched) {
+  Fixture f(driver);
+  OptionsScope set;
+  Buffer<float> a(f.session, 10, 1.0f), b(f.session, 10, 2.0f);
+  ProgramOnDevices program(f.decode(chain(f, 7)));
+  const auto run = [&](CUdeviceptr data) {
+    f.runtime.run(program, 0, f.session.stream, in_place({data}));
+  };
+  Gained g;
+  run(a.pointer);
+  EXPECT_EQ(g.launches(), 7u);
+  EXPECT_EQ(g.made(), 0u);
+  run(a.pointer);
+  EXPECT_EQ(g.made(), 1u);
+  run(a.pointer);
+  EXPECT_EQ(g.launches(), 7u);
+  EXPECT_EQ(g.graphs(), 2u);
+  EXPECT_EQ(g.patched(), 0u);
+  EXPECT_EQ(a.first(), after(1, 21));
+  run(b.pointer);
+  EXPECT_EQ(g.patched(), 7u);
+  EXPECT_EQ(g.made(), 1u);
+  EXPECT_EQ(b.first(), after(2, 7));
+  EXPECT_EQ(a.first(), after(1, 21));
+}
+
+DRIVER_TEST(graphs_patch_only_the_nodes_whose_buffers_moved) {
+  Fixture f(driver);
+  OptionsScope set;
+  set->graph_after = 0;
+  Buffer<float> a(f.session, 10, 1.0f), b(f.session, 10, 2.0f), c(f.session, 10, 3.0f);
+  ProgramOnDevices program(f.decode(chain(f, 10, 2)));
+  f.runtime.run(program, 0, f.session.stream, in_place({a.pointer, b.pointer}));
+  Gained g;
+  f.runtime.run(program, 0, f.session.stream, in_place({a.pointer, c.pointer}));
+  EXPECT_EQ(g.patched(), 5u);
+  EXPECT_EQ(a.first(), after(1, 10));
+  EXPECT_EQ(b.first(), after(2, 5));
+  EXPECT_EQ(c.first(), after(3, 5));
+}
+
+DRIVER_TEST(graphs_are_cut_between_levels) {
+  Fixture f(driver);
+  OptionsScope set;
+  set->graph_after = 0;
+  set->max_ops_per_graph = 4;
+  std::vector<std::unique_ptr<Buffer<float>>> data;
+  std::vector<CUdeviceptr> pointers;
+  for (int i = 0; i < 6; ++i) {
+    data.push_back(std::make_unique<Buffer<float>>(f.session, 10, float(i)));
+    pointers.push_back(data.back()->pointer);
+  }
+  // Three levels of six: a level wider than the limit stays whole.
+  ProgramOnDevices program(f.decode(chain(f, 18, 6)));
+  Gained g;
+  f.runtime.run(program, 0, f.session.stream, in_place(pointers));
+  EXPECT_EQ(g.made(), 3u);
+  EXPECT_EQ(g.graphs(), 3u);
+  // Another limit cuts anew.
+  set->max_ops_per_graph = 7;
+  f.runtime.run(program, 0, f.session.stream, in_place(pointers));
+  EXPECT_EQ(g.graphs(), 5u);
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(data[i]->first(), after(float(i), 6));
+}
+
+DRIVER_TEST(graphs_of_two_live_programs_of_one_shape_do_not_patch_each_other) {
+  Fixture f(driver);
+  OptionsScope set;
+  set->graph_after = 0;
+  Buffer<float> a(f.session, 10, 1.0f), b(f.session, 10, 2.0f);
+  ProgramOnDevices first(f.decode(chain(f, 8))), second(f.decode(chain(f, 8)));
+  Gained g;
+  for (int i = 0; i < 3; ++i) {
+    f.runtime.run(first, 0, f.session.stream, in_place({a.pointer}));
+    f.runtime.run(second, 0, f.session.stream, in_place({b.pointer}));
+  }
+  EXPECT_EQ(g.made(), 2u);
+  EXPECT_EQ(g.patched(), 0u);
+  EXPECT_EQ(a.first(), after(1, 24));
+  EXPECT_EQ(b.first(), after(2, 24));
+}
+
+DRIVER_TEST(graphs_of_a_program_that_is_gone_serve_the_next_of_its_shape) {
+  Fixture f(driver);
+  OptionsScope set;
+  set->graph_after = 0;
+  Buffer<float> a(f.session, 10, 1.0f);
+  Gained g;
+  const std::size_t before = f.device.execs().execs();
+  for (int i = 0; i < 40; ++i) {
+    ProgramOnDevices program(f.decode(chain(f, 9)));
+    f.runtime.run(program, 0, f.session.stream, in_place({a.pointer}));
+    f.session.sync();
+    a.write(std::vector<float>(10, 1.0f));
+  }
+  EXPECT_EQ(g.made(), 1u);
+  EXPECT_EQ(f.device.execs().execs(), before + 1);
+}
+
+DRIVER_TEST(graphs_survive_eviction_at_any_hit_rate) {
+  Fixture f(driver);
+  OptionsScope set;
+  set->graph_after = 0;
+  set->graph_cache_size = 2;
+  Buffer<float> a(f.session, 10, 0.0f);
+  std::vector<std::unique_ptr<ProgramOnDevices>> programs;
+  for (int i = 0; i < 5; ++i) {
+    programs.push_back(std::make_unique<ProgramOnDevices>(f.decode(chain(f, 11 + i))));
+  }
+  Gained g;
+  int steps = 0;
+  for (int round = 0; round < 4; ++round) {
+    for (int i = 0; i < 5; ++i) {
+      a.write(std::vector<float>(10, 1.0f));
+      f.runtime.run(*programs[i], 0, f.session.stream, in_place({a.pointer}));
+      EXPECT_EQ(a.first(), after(1, 11 + i));
+      ++steps;
+    }
+  }
+  EXPECT_EQ(g.graphs(), std::uint64_t(steps));
+  EXPECT_EQ(g.made(), std::uint64_t(steps));
+  EXPECT(g.evicted() >= std::uint64_t(steps) - 2);
+  EXPECT(f.device.execs().execs() <= 2u);
+}
+
+HOST_TEST(graphs_trim_the_cache_and_retry_when_memory_is_out) {
+  Fixture f(driver);
+  OptionsScope set;
+  set->graph_after = 0;
+  Buffer<float> a(f.session, 10, 1.0f);
+  ProgramOnDevices program(f.decode(chain(f, 21)));
+  host::fail_call("cuGraphInstantiateWithFlags", 1, CUDA_ERROR_OUT_OF_MEMORY);
+  Gained g;
+  f.runtime.run(program, 0, f.session.stream, in_place({a.pointer}));
+  EXPECT_EQ(g.graphs(), 1u);
+  EXPECT_EQ(a.first(), after(1, 21));
+}
+
+HOST_TEST(graphs_are_made_anew_when_the_driver_refuses_a_change) {
+  Fixture f(driver);
+  OptionsScope set;
+  set->graph_after = 0;
+  Buffer<float> a(f.session, 10, 1.0f), b(f.session, 10, 2.0f);
+  ProgramOnDevices program(f.decode(chain(f, 22)));
+  f.runtime.run(program, 0, f.session.stream, in_place({a.pointer}));
+  const std::uint64_t refused = stats().fallbacks_update_refused;
+  host::fail_call("cuGraphExecKernelNodeSetParams", 5, CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
+  Gained g;
+  f.runtime.run(program, 0, f.session.stream, in_place({b.pointer}));
+  EXPECT_EQ(stats().fallbacks_update_refused - refused, 1u);
+  EXPECT_EQ(g.made(), 1u);
+  EXPECT_EQ(a.first(), after(1, 22));
+  EXPECT_EQ(b.first(), after(2, 22));
+}
+
+// Every driver call of a run fails once in turn: an error or a fallback, nothing left over, and the
+// next run is right.
+HOST_TEST(graphs_recover_from_every_failing_call) {
+  Fixture f(driver);
+  OptionsScope set;
+  set->graph_after = 0;
+  set->max_ops_per_graph = 5;
+  Buffer<float> a(f.session, 10, 1.0f), b(f.session, 10, 1.0f);
+  const std::string bytes = chain(f, 23).bytes();
+  f.streams.encoder(f.session.stream);
+  f.device.image(Program::decode(bytes)->images[0]);
+  while (f.device.execs().execs() > 0) f.device.execs().trim();
+  const host::LiveHandles before = host::live_handles();
+  int errors = 0;
+  for (int n = 1;; ++n) {
+    a.write(std::vector<float>(10, 1.0f));
+    b.write(std::vector<float>(10, 1.0f));
+    {
+      ProgramOnDevices program(Program::decode(bytes));
+      const auto run = [&](CUdeviceptr data) {
+        f.runtime.run(program, 0, f.session.stream, in_place({data}));
+      };
+      host::record_calls(true);
+      host::take_calls();
+      host::fail_call("*", n, CUDA_ERROR_UNKNOWN);
+      bool failed = false;
+      try {
+        run(a.pointer);  // makes five graphs
+        run(b.pointer);  // patches them
+      } catch (const Error& error) {
+        failed = true;
+        ++errors;
+      }
+      const std::size_t calls = host::take_calls().size();
+      host::record_calls(false);
+      host::fail_call("*", 0, CUDA_SUCCESS);
+      if (!failed && calls < std::size_t(n)) break;  // every call has failed once
+      f.session.sync();
+      b.write(std::vector<float>(10, 1.0f));
+      run(b.pointer);
+      EXPECT_EQ(b.first(), after(1, 23));
+    }
+    while (f.device.execs().execs() > 0) f.device.execs().trim();
+    EXPECT(host::live_handles() == before);
+  }
+  EXPECT(errors > 50);
+}
+
+HOST_TEST(topologies_differ_by_attributes_edges_and_parameters) {
+  const std::uint32_t none[] = {0};
+  const std::uint32_t sizes[] = {8, 4};
+  const std::uint32_t other_sizes[] = {8, 8};
+  const auto of = [&](const KernelNode& node, std::span<const std::uint32_t> of_sizes, bool edge) {
+    Topology topology;
+    topology.add(KernelNode{}, sizes, {});
+    topology.add(node, of_sizes,
+                 edge ? std::span<const std::uint32_t>(none) : std::span<const std::uint32_t>());
+    return topology;
+  };
+  KernelNode plain, clustered, cooperative, larger;
+  clustered.cluster.x = 2;
+  cooperative.cooperative = true;
+  larger.grid.x = 100;
+  larger.shared_bytes = 1000;
+  const Topology base = of(plain, sizes, true);
+  EXPECT(base == of(plain, sizes, true));
+  EXPECT(base == of(larger, sizes, true));  // these are patched
+  EXPECT(!(base == of(plain, sizes, false)));
+  EXPECT(!(base == of(clustered, sizes, true)));
+  EXPECT(!(base == of(cooperative, sizes, true)));
+  EXPECT(!(base == of(plain, other_sizes, true)));
+  KernelNode other_cluster = clustered;
+  other_cluster.cluster.x = 4;
+  EXPECT(!(of(clustered, sizes, true) == of(other_cluster, sizes, true)));
+}
+
+// Random programs, cut and cached at random, with ready nodes in random order, equal plain
+// sequential execution.
+HOST_TEST(graphs_equal_sequential_execution_on_random_programs) {
+  Fixture f(driver);
+  std::mt19937 random(3);
+  const auto below = [&](unsigned n) { return int(random() % n); };
+  for (int round = 0; round < 300; ++round) {
+    OptionsScope set;
+    set->graph_after = below(3);
+    set->max_ops_per_graph = 1 + below(12);
+    set->graph_cache_size = 1 + below(8);
+    host::set_order_seed(random());
+    const int buffers = 1 + below(4), nodes = 1 + below(40);
+    AffineProgram program = f.program(buffers);
+    std::vector<std::tuple<int, float, float>> steps;
+    for (int i = 0; i < nodes; ++i) {
+      steps.emplace_back(below(buffers), below(2) ? 2.0f : 0.5f, float(below(5)));
+      program.add(std::get<0>(steps[i]), std::get<1>(steps[i]), std::get<2>(steps[i]));
+    }
+    ProgramOnDevices on_devices(f.decode(program));
+    for (int run = 0; run < 3; ++run) {
+      std::vector<std::unique_ptr<Buffer<float>>> data;
+      std::vector<CUdeviceptr> pointers;
+      std::vector<float> expected;
+      for (int b = 0; b < buffers; ++b) {
+        data.push_back(std::make_unique<Buffer<float>>(f.session, 10, float(b)));
+        pointers.push_back(data.back()->pointer);
+        expected.push_back(float(b));
+      }
+      f.runtime.run(on_devices, 0, f.session.stream, in_place(pointers));
+      for (const auto& [b, scale, shift] : steps) expected[b] = scale * expected[b] + shift;
+      for (int b = 0; b < buffers; ++b) EXPECT_EQ(data[b]->first(), expected[b]);
+    }
+  }
+  host::set_order_seed(std::nullopt);
+}
+
+}  // namespace jge::test
