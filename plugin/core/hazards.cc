@@ -8,12 +8,44 @@
 
 namespace jge {
 
+namespace {
+
+bool matters(const Access& access) {
+  return access.begin < access.end && (access.reads || access.writes);
+}
+
+}  // namespace
+
 std::span<const std::uint32_t> Hazards::add(std::span<const Access> accesses) {
   const std::uint32_t node = size();
   dependencies_.clear();
   for (const Access& access : accesses) {
-    if (access.begin < access.end && (access.reads || access.writes)) touch(access, node);
+    if (matters(access)) touch(access, node);
   }
+  return finish(node);
+}
+
+std::span<const std::uint32_t> Hazards::add_apart(std::span<const Access> accesses) {
+  const std::uint32_t node = size();
+  dependencies_.clear();
+  for (const Access& access : accesses) {
+    if (matters(access)) look(access, node);
+  }
+  return finish(node);
+}
+
+std::span<const std::uint32_t> Hazards::add_join(std::uint32_t first,
+                                                 std::span<const Access> accesses) {
+  const std::uint32_t node = size();
+  dependencies_.clear();
+  for (std::uint32_t on = first; on < node; ++on) dependencies_.push_back(on);
+  for (const Access& access : accesses) {
+    if (matters(access)) touch(access, node);
+  }
+  return finish(node);
+}
+
+std::span<const std::uint32_t> Hazards::finish(std::uint32_t node) {
   reduce(node);
   edges_ += dependencies_.size();
   if (edges_ + links_.size() > kMaxLinks) {
@@ -29,6 +61,20 @@ std::span<const std::uint32_t> Hazards::add(std::span<const Access> accesses) {
 
 void Hazards::depend(std::uint32_t on, std::uint32_t node) {
   if (on != kNone && on != node) dependencies_.push_back(on);
+}
+
+// Notes what the access must wait for and leaves no trace.
+void Hazards::look(const Access& access, std::uint32_t node) {
+  if (access.space >= spaces_.size()) return;
+  const std::vector<Segment>& segments = spaces_[access.space];
+  auto it = std::ranges::upper_bound(segments, access.begin, {}, &Segment::end);
+  for (; it != segments.end() && it->begin < access.end; ++it) {
+    depend(it->writer, node);
+    if (!access.writes) continue;
+    for (std::uint32_t link = it->readers; link != kNone; link = links_[link].next) {
+      depend(links_[link].node, node);
+    }
+  }
 }
 
 void Hazards::touch(const Access& access, std::uint32_t node) {
@@ -51,14 +97,8 @@ void Hazards::touch(const Access& access, std::uint32_t node) {
   split(access.end);
 
   auto first = std::ranges::lower_bound(segments, access.begin, {}, &Segment::begin);
-  auto last = first;
-  for (; last != segments.end() && last->begin < access.end; ++last) {
-    depend(last->writer, node);
-    if (!access.writes) continue;
-    for (std::uint32_t link = last->readers; link != kNone; link = links_[link].next) {
-      depend(links_[link].node, node);
-    }
-  }
+  auto last = std::ranges::lower_bound(segments, access.end, {}, &Segment::begin);
+  look(access, node);
 
   if (access.writes) {
     // One segment replaces all that it covers.

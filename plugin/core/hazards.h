@@ -27,6 +27,14 @@ class Hazards {
   // is valid until the next call.
   std::span<const std::uint32_t> add(std::span<const Access> accesses);
 
+  // Adds a node that later nodes do not see: it waits for what was added before, and whatever must
+  // wait for it has to wait for a join.
+  std::span<const std::uint32_t> add_apart(std::span<const Access> accesses);
+
+  // Adds a node that stands for the nodes added apart from `first` on: it waits for all of them,
+  // and later nodes meet their accesses in it.
+  std::span<const std::uint32_t> add_join(std::uint32_t first, std::span<const Access> accesses);
+
   // Length of the longest path that ends at each node, in edges.
   std::span<const std::uint32_t> levels() const { return levels_; }
 
@@ -50,8 +58,10 @@ class Hazards {
     std::uint32_t node, next;
   };
 
+  void look(const Access& access, std::uint32_t node);
   void touch(const Access& access, std::uint32_t node);
   void depend(std::uint32_t on, std::uint32_t node);
+  std::span<const std::uint32_t> finish(std::uint32_t node);
   void reduce(std::uint32_t node);
 
   std::vector<std::vector<Segment>> spaces_;  // each sorted by begin, without overlap

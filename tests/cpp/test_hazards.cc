@@ -64,6 +64,25 @@ HOST_TEST(hazards_forgets_on_clear) {
   EXPECT(h.size() == 1u);
 }
 
+HOST_TEST(hazards_joins_nodes_that_were_added_apart) {
+  Hazards h;
+  add(h, {writes(0, 8)});
+  const auto apart = [&](std::vector<Access> accesses) {
+    const auto found = h.add_apart(accesses);
+    return Nodes{found.begin(), found.end()};
+  };
+  // They wait for what came before, never for each other, even where they write the same bytes.
+  EXPECT(apart({updates(0, 8)}) == Nodes{0});
+  EXPECT(apart({updates(0, 8)}) == Nodes{0});
+  EXPECT(apart({reads(0, 4), writes(16, 20)}) == Nodes{0});
+  const std::vector<Access> all = {updates(0, 8), reads(0, 4), writes(16, 20)};
+  const auto join = h.add_join(1, all);
+  EXPECT((Nodes{join.begin(), join.end()} == Nodes{1, 2, 3}));
+  EXPECT(add(h, {reads(0, 1)}) == Nodes{4});
+  EXPECT(add(h, {writes(18, 30)}) == Nodes{4});
+  EXPECT(add(h, {writes(30, 31)}).empty());
+}
+
 // Against the definition: byte by byte, and reachability by search.
 HOST_TEST(hazards_equals_the_definition_on_random_accesses) {
   std::mt19937 random(7);
