@@ -1,9 +1,19 @@
 """Hand-written CUDA inside ``jax.jit``, at CUDA-graph speed."""
 
 import jax_graphenc._core  # noqa: F401 - first, so that a missing build is named plainly
+from jax_graphenc.caches import clear_caches
+from jax_graphenc.define import cuda_kernel, kernel_call
 from jax_graphenc.device import DeviceInfo, GraphLimits, device_info, graph_limits
-from jax_graphenc.errors import CompilerNotFoundError, KernelCompileError, UnsupportedOnCpuError
-from jax_graphenc.kernel import CudaKernel, cdiv, cuda_kernel, kernel_call
+from jax_graphenc.errors import (
+    CompilerNotFoundError,
+    KernelCompileError,
+    LaunchLimitError,
+    ReferenceUsedWarning,
+    UnsupportedOnCpuError,
+)
+from jax_graphenc.kernel import CudaKernel
+from jax_graphenc.launch import cdiv
+from jax_graphenc.lowering import export_checks
 from jax_graphenc.options import options
 from jax_graphenc.statistics import reset_stats, stats
 
@@ -13,10 +23,14 @@ __all__ = [
     "DeviceInfo",
     "GraphLimits",
     "KernelCompileError",
+    "LaunchLimitError",
+    "ReferenceUsedWarning",
     "UnsupportedOnCpuError",
     "cdiv",
+    "clear_caches",
     "cuda_kernel",
     "device_info",
+    "export_checks",
     "graph_limits",
     "kernel_call",
     "options",

@@ -1,168 +1,146 @@
-"""What a kernel's caller may pass, and how it becomes bytes and shapes; errors say which."""
+"""The arrays of a call, held against the kernel's parameters; errors say which is wrong."""
 
 from __future__ import annotations
 
-import math
-import struct
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
-from jax_graphenc.program import Dim3
+from jax_graphenc.parameters import Parameter
+from jax_graphenc.signature import dtype_of, holds
 
-# Limits that every CUDA device shares (CUDA C++ programming guide, table "Technical
-# Specifications per Compute Capability"); those that differ are checked where the device is known.
-MAX_THREADS_PER_BLOCK = 1024
-MAX_BLOCK: Dim3 = (1024, 1024, 64)
-MAX_GRID: Dim3 = (2**31 - 1, 65535, 65535)
+Array = tuple[tuple[int, ...], np.dtype[Any]]
+"""Shape and dtype."""
 
 
-def dim3(value: Any, what: str, kernel: str) -> Dim3:
-    """An int or a sequence of one to three ints as a ``dim3``; missing ones are 1.
+def as_array(value: Any, where: str) -> jax.Array:
+    """An input as a JAX array; ``where`` says which, for messages.
 
     Raises:
-        TypeError: for anything else, or a traced value.
-        ValueError: for a negative number.
+        TypeError: for what is none.
     """
-    parts = value if isinstance(value, tuple | list) else (value,)
-    if not 1 <= len(parts) <= 3:
-        raise TypeError(f"kernel '{kernel}': {what}={value!r} has {len(parts)} numbers, not 1 to 3")
-    numbers = tuple(_integer(part, what, kernel, value) for part in parts)
-    padded = (*numbers, 1, 1)[:3]
-    return padded[0], padded[1], padded[2]
+    try:
+        if value is not None:
+            return jax.numpy.asarray(value)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{where}: an array is expected; got {value!r}: {error}") from error
+    raise TypeError(f"{where}: an array is expected; got None")
 
 
-def _integer(part: Any, what: str, kernel: str, value: Any) -> int:
-    if isinstance(part, jax.core.Tracer):
-        raise TypeError(
-            f"kernel '{kernel}': {what} is a traced value; a launch is fixed when the call is "
-            "traced, so compute it from shapes or pass it through static_argnums"
-        )
-    if isinstance(part, bool) or not hasattr(part, "__index__"):
-        raise TypeError(f"kernel '{kernel}': {what}={value!r} is not made of integers")
-    number = int(part.__index__())
-    if number < 0:
-        raise ValueError(f"kernel '{kernel}': {what}={value!r} has a negative number")
-    return number
-
-
-def check_launch(grid: Dim3, block: Dim3, cluster: Dim3, kernel: str) -> None:
-    """Refuses what no device can launch.
+def check_arrays(
+    shapes: Sequence[tuple[tuple[Any, ...], Any]], where: Callable[[int], str]
+) -> tuple[Array, ...]:
+    """Shapes and dtypes of the inputs, all of which must be known; ``where`` says which is wrong.
 
     Raises:
-        ValueError: with the limit that is exceeded.
+        TypeError: for a symbolic shape, or elements that are no numbers.
     """
-    for what, dims, limits in (("grid", grid, MAX_GRID), ("block", block, MAX_BLOCK)):
-        for axis, number, limit in zip("xyz", dims, limits, strict=True):
-            if number > limit:
-                raise ValueError(
-                    f"kernel '{kernel}': {what}.{axis} is {number} in {what}={dims}; "
-                    f"the limit is {limit}"
-                )
-    if 0 in block:
-        raise ValueError(f"kernel '{kernel}': block={block} has no threads")
-    if (threads := math.prod(block)) > MAX_THREADS_PER_BLOCK:
-        raise ValueError(
-            f"kernel '{kernel}': block={block} has {threads} threads; "
-            f"the limit is {MAX_THREADS_PER_BLOCK}"
-        )
-    if 0 in cluster:
-        raise ValueError(f"kernel '{kernel}': cluster={cluster} has no blocks")
-    if any(g % c for g, c in zip(grid, cluster, strict=True)):
-        raise ValueError(f"kernel '{kernel}': grid={grid} is not a multiple of cluster={cluster}")
-
-
-def static_key(value: Any) -> Hashable:
-    """A hashable stand-in that tells apart all that packs or prints differently (-0.0, 1, True).
-
-    Raises:
-        TypeError: for a value that has none.
-    """
-    if isinstance(value, float):
-        return float, struct.pack("=d", value)
-    if isinstance(value, complex):
-        return complex, struct.pack("=dd", value.real, value.imag)
-    if isinstance(value, np.generic):
-        return value.dtype, value.tobytes()
-    if isinstance(value, tuple):
-        return tuple(static_key(part) for part in value)
-    if value is None or isinstance(value, bool | int | str | bytes):
-        return type(value), value
-    raise TypeError(f"{type(value).__name__} has no key")
-
-
-def concrete(value: Any, name: str, kernel: str) -> Any:
-    """A keyword argument as a Python or numpy scalar.
-
-    Raises:
-        TypeError: for a traced value, saying how to pass it by pointer, or for an array.
-    """
-    if isinstance(value, jax.core.Tracer):
-        raise TypeError(
-            f"kernel '{kernel}': '{name}' is passed by value, so it must be known when the call is "
-            f"traced, and it is traced here ({value.aval}). Take it by pointer instead: declare "
-            f"`const T* {name}`, read `*{name}` in the kernel, and pass it as an input; or make it "
-            "a static argument (static_argnames)"
-        )
-    if isinstance(value, jax.Array | np.ndarray):
-        if value.ndim:
+    for position, (shape, dtype) in enumerate(shapes):
+        if not isinstance(dtype, np.dtype):
             raise TypeError(
-                f"kernel '{kernel}': '{name}' is passed by value and is an array of shape "
-                f"{value.shape}; a scalar is expected"
+                f"{where(position)} has elements of type {dtype}, which C++ does "
+                "not know; for a random key, pass jax.random.key_data(key)"
             )
-        return np.asarray(value)[()]
-    return value
+        if not all(isinstance(n, int) for n in shape):
+            raise TypeError(
+                f"{where(position)} has the symbolic shape {shape}: launches "
+                "and sizes are fixed; export for concrete shapes"
+            )
+    return tuple(shapes)
 
 
-def pack(value: Any, dtype: np.dtype[Any] | None, name: str, declared: str, kernel: str) -> bytes:
-    """The bytes of a by-value argument.
+def check_inputs(
+    spelled: str, parameters: Sequence[Parameter], dtypes: Sequence[np.dtype[Any]], hint: str
+) -> None:
+    """Refuses a wrong number of inputs or a wrong dtype.
 
     Args:
-        value: a Python or numpy scalar; a structured numpy scalar for a struct.
-        dtype: what the kernel takes; ``None`` where only the compiler knows, which then holds the
-            size against its own.
-        name: the parameter's, for messages.
-        declared: its C++ type, for messages.
+        spelled: the kernel's signature, for messages.
+        parameters: the kernel's.
+        dtypes: of the inputs.
+        hint: what may be behind a wrong number.
+
+    Raises:
+        TypeError: naming the input.
+    """
+    inputs = [p for p in parameters if p.is_input]
+    if len(inputs) != len(dtypes):
+        names = ", ".join(p.name for p in inputs) or "none"
+        raise TypeError(
+            f"kernel {spelled} takes {len(inputs)} inputs ({names}); got {len(dtypes)}{hint}"
+        )
+    for p, dtype in zip(inputs, dtypes, strict=True):
+        if not holds(p.type, dtype):
+            raise TypeError(
+                f"kernel {spelled}: input '{p.name}' points to {p.type}; got {dtype}. "
+                f"{_enable_x64(p.type)}Convert it with .astype(...), or take {{x}} in the name for "
+                "any dtype"
+            )
+
+
+def check_keywords(
+    spelled: str, parameters: Sequence[Parameter], values: Mapping[str, Any]
+) -> None:
+    """Refuses missing and surplus keywords.
+
+    Raises:
+        TypeError: naming them.
+    """
+    wanted = [p.name for p in parameters if p.role == "value"]
+    if missing := [name for name in wanted if name not in values]:
+        raise TypeError(f"kernel {spelled}: keyword {', '.join(missing)} is missing")
+    if surplus := [name for name in values if name not in wanted]:
+        raise TypeError(
+            f"kernel {spelled}: {', '.join(surplus)} is no by-value parameter; they are: "
+            f"{', '.join(wanted) or 'none'}"
+        )
+
+
+def results(
+    spelled: str,
+    parameters: Sequence[Parameter],
+    out_shape: Any,
+    inputs: Mapping[str, Array],
+    kernel: str,
+) -> tuple[Array, ...]:
+    """Shape and dtype of each output, in the kernel's order.
+
+    Args:
+        spelled: the kernel's signature, for messages.
+        parameters: the kernel's.
+        out_shape: of the outputs that are not updated in place: anything with a shape and dtype, or
+            a sequence of such.
+        inputs: shape and dtype by name.
         kernel: the kernel's name, for messages.
 
     Raises:
-        TypeError: if the value is of another kind, or out of range.
+        TypeError: for a wrong number of shapes or a wrong dtype.
     """
-    where = f"kernel '{kernel}': '{name}' ({declared})"
-    if dtype is None:
-        if isinstance(value, np.generic):
-            return value.tobytes()
+    pure = [p for p in parameters if p.role == "out"]
+    given = () if out_shape is None else _as_arrays(out_shape, kernel)
+    if len(given) != len(pure):
+        names = ", ".join(p.name for p in pure) or "none"
         raise TypeError(
-            f"{where} is of a type that is not declared in the source, so {value!r} has no known "
-            "size: pass a numpy scalar of the right type, such as np.float32(...), or a "
-            "structured numpy scalar for a struct"
+            f"kernel {spelled} has {len(pure)} outputs that need a shape ({names}); "
+            f"out_shape gives {len(given)}"
         )
-    scalar = np.asarray(value)
-    # What is narrower in kind converts without loss of meaning: bool, integer, float, complex.
-    order = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}
-    given, wanted = order.get(_kind(scalar.dtype), 4), order[_kind(dtype)]
-    if scalar.ndim or given > wanted:
-        raise TypeError(f"{where} takes a {dtype} scalar; got {value!r}")
-    if wanted == 1:
-        info = np.iinfo(dtype)
-        if not info.min <= int(scalar) <= info.max:
-            raise TypeError(f"{where} holds {info.min} to {info.max}; got {value!r}")
-    return scalar.astype(dtype).tobytes()
+    for p, (_, dtype) in zip(pure, given, strict=True):
+        if not holds(p.type, dtype):
+            raise TypeError(
+                f"kernel {spelled}: output '{p.name}' points to {p.type}; out_shape says {dtype}. "
+                f"{_enable_x64(p.type)}".rstrip(". ")
+            )
+    shapes = iter(given)
+    return tuple(
+        inputs[p.name] if p.role == "inout" else next(shapes)
+        for p in parameters
+        if p.role in ("out", "inout")
+    )
 
 
-def _kind(dtype: np.dtype[Any]) -> str:
-    # bfloat16 and the 8-bit floats are of numpy's kind "V".
-    return "f" if jax.numpy.issubdtype(dtype, jax.numpy.floating) else dtype.kind
-
-
-def as_results(shapes: Any, kernel: str) -> tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]:
-    """``out_shape`` as shapes and dtypes: anything with both, or a sequence of such.
-
-    Raises:
-        TypeError: for anything else.
-    """
+def _as_arrays(shapes: Any, kernel: str) -> tuple[Array, ...]:
     many: Sequence[Any] = shapes if isinstance(shapes, tuple | list) else (shapes,)
     found = []
     for shape in many:
@@ -173,3 +151,11 @@ def as_results(shapes: Any, kernel: str) -> tuple[tuple[tuple[int, ...], np.dtyp
             )
         found.append((tuple(int(n) for n in shape.shape), np.dtype(shape.dtype)))
     return tuple(found)
+
+
+def _enable_x64(type_name: str) -> str:
+    """What to do where JAX has no arrays of a type because it is kept to 32 bits."""
+    dtype = dtype_of(type_name)
+    if dtype is None or jax.dtypes.canonicalize_dtype(dtype) == dtype:
+        return ""
+    return 'JAX has no 64-bit types before jax.config.update("jax_enable_x64", True). '

@@ -5,16 +5,24 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
+import jax
 import numpy as np
 
+from jax_graphenc.arguments import Array
 from jax_graphenc.compiler import Entry, Source, compile_source
+from jax_graphenc.errors import UnsupportedOnCpuError
 from jax_graphenc.options import current as current_options
+from jax_graphenc.parameters import Role
 from jax_graphenc.program import Dim3
 from jax_graphenc.signature import list_kernels
+from jax_graphenc.values import Keywords
 
-Role = Literal["in", "out", "inout", "value"]
+
+def bare_name(expression: str) -> str:
+    """``f`` of ``ns::f<float>``."""
+    return expression.partition("<")[0].rpartition("::")[2].strip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +75,19 @@ class Prebuilt:
     images: tuple[tuple[str, bytes], ...]
 
     def image(self, expression: str, target: str) -> tuple[bytes, Entry | None]:
-        """Picks the platform's image; the names in it are the user's business."""
+        """Picks the platform's image; the names in it are the user's business.
+
+        Raises:
+            UnsupportedOnCpuError: if there is none for the CPU.
+            ValueError: if there is none for CUDA.
+        """
         platform = "cpu" if target == "cpu" else "cuda"
         images = dict(self.images)
         if platform not in images:
-            raise ValueError(
+            kind = UnsupportedOnCpuError if platform == "cpu" else ValueError
+            raise kind(
                 f"kernel '{expression}' was given as an image for {', '.join(images)} and is "
-                f"called on {platform}: give its source, an image for {platform}, or reference="
+                f"called on {platform}; give its source, an image for {platform}, or reference="
             )
         return images[platform], None
 
@@ -83,7 +97,7 @@ class Reference:
     """The same function in jax.numpy, with its keywords."""
 
     function: Callable[..., Any]
-    keywords: tuple[tuple[str, Any], ...]
+    keywords: Keywords
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +124,7 @@ class KernelCall:
     code: CudaSource | Prebuilt
     expression: str
     parameters: tuple[CallParameter, ...]
-    results: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]
+    results: tuple[Array, ...]
     grid: Dim3
     block: Dim3
     cluster: Dim3 = (1, 1, 1)
@@ -120,6 +134,11 @@ class KernelCall:
     cpu: str = "auto"
     vmap: str | None = None
     uncaptured: bool = False
+
+    @property
+    def name(self) -> str:
+        """The function's name, without namespaces and template arguments."""
+        return bare_name(self.label)
 
     def operands(self) -> tuple[CallParameter, ...]:
         """Parameters that take an array of the caller's."""
@@ -136,9 +155,14 @@ class KernelCall:
             TypeError: if it returns other shapes or dtypes than the kernel.
         """
         assert self.reference is not None
-        out = self.reference.function(*inputs, **dict(self.reference.keywords))
-        outs = tuple(out) if isinstance(out, tuple | list) else (out,)
-        given = tuple((np.shape(x), np.dtype(x.dtype)) for x in outs)
+        try:
+            out = self.reference.function(*inputs, **self.reference.keywords.values)
+        except Exception as error:
+            error.add_note(f"in reference= of kernel '{self.label}'")
+            raise
+        outs = out if isinstance(out, tuple | list) else (out,)
+        outs = tuple(map(jax.numpy.asarray, outs))
+        given = tuple((x.shape, x.dtype) for x in outs)
         if given != self.results:
             raise TypeError(
                 f"kernel '{self.label}': its reference returns {_describe(given)}; the kernel "
@@ -152,5 +176,5 @@ class KernelCall:
         return {i: outputs.index(p) for i, p in enumerate(operands) if p.role == "inout"}
 
 
-def _describe(arrays: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]) -> str:
+def _describe(arrays: tuple[Array, ...]) -> str:
     return ", ".join(f"{dtype}[{','.join(map(str, shape))}]" for shape, dtype in arrays)

@@ -130,9 +130,12 @@ def device_info(device: jax.Device | None = None) -> DeviceInfo:
 
     Raises:
         RuntimeError: for a GPU whose driver cannot be used; the message says why.
+        TypeError: for what is no device.
         ValueError: for a device of a platform that is neither CUDA nor CPU.
     """
     device = device if device is not None else jax.devices()[0]
+    if not isinstance(device, jax.Device):
+        raise TypeError(f"one of jax.devices() is expected; got {device!r}")
     raw = _core.device_info(_driver_of(device), device.local_hardware_id or 0)
     capability = raw["compute_major"], raw["compute_minor"]
     return DeviceInfo(

@@ -1,4 +1,4 @@
-"""The exceptions that jax_graphenc raises beside Python's own."""
+"""The exceptions and warnings that jax_graphenc raises beside Python's own."""
 
 from __future__ import annotations
 
@@ -20,4 +20,12 @@ class CompilerNotFoundError(RuntimeError):
 
 
 class UnsupportedOnCpuError(KernelCompileError):
-    """A kernel uses what the CPU cannot run; the message names it and its line."""
+    """The CPU cannot run a kernel: the message says what is in the way, and where."""
+
+
+class LaunchLimitError(ValueError):
+    """A launch asks for more than the device has."""
+
+
+class ReferenceUsedWarning(UserWarning):
+    """The CPU cannot run a kernel, so that its ``reference=`` runs instead."""

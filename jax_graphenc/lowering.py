@@ -4,24 +4,41 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.export
 import numpy as np
 from jax.interpreters import mlir
 
 from jax_graphenc import _core, program
 from jax_graphenc.call import CallParameter, KernelCall
 from jax_graphenc.compiler import Entry
-from jax_graphenc.errors import CompilerNotFoundError, UnsupportedOnCpuError
+from jax_graphenc.errors import (
+    CompilerNotFoundError,
+    LaunchLimitError,
+    ReferenceUsedWarning,
+    UnsupportedOnCpuError,
+)
 from jax_graphenc.signature import holds
 
 PROGRAM = "jax_graphenc.program.v1"
 UNCAPTURED_PROGRAM = "jax_graphenc.uncaptured_program.v1"
 
 _POINTER_BYTES = 8
+
+
+def export_checks() -> list[jax.export.DisabledSafetyCheck]:
+    """What ``jax.export.export`` needs to be told to export a function that calls kernels.
+
+    Pass it as ``disabled_checks=``. The process that loads the function needs
+    ``import jax_graphenc``, and runs the kernels' native code that was saved with it.
+    """
+    check = jax.export.DisabledSafetyCheck.custom_call
+    return [check(PROGRAM), check(UNCAPTURED_PROGRAM)]
 
 
 def register_targets() -> None:
@@ -37,13 +54,22 @@ def lower_call(
     if platform == "cpu" and call.cpu == "reference":
         return _lower_reference(ctx, *operands, call=call)
     try:
-        _check_device(call, _device_info(platform))
-        made = build_program(call, ctx.avals_in, _target(platform))
-    except (CompilerNotFoundError, UnsupportedOnCpuError, _LimitExceededError) as error:
+        info = _device_info(platform)
+        _check_device(call, info)
+        made = build_program(call, ctx.avals_in, _target(platform, info))
+    except (CompilerNotFoundError, UnsupportedOnCpuError, LaunchLimitError) as error:
         if platform != "cpu" or call.reference is None or call.cpu == "source":
             raise
-        warnings.warn(f"kernel '{call.label}' runs its reference on the CPU: {error}", stacklevel=2)
+        # A compiler's first line only says that it failed.
+        reason = next(line for line in str(error).splitlines() if not line.endswith(":"))
+        warnings.warn(
+            f"kernel '{call.label}' runs its reference on the CPU: {reason.partition('; ')[0]}",
+            ReferenceUsedWarning,
+            stacklevel=2,
+        )
         return _lower_reference(ctx, *operands, call=call)
+    except _NoGpuError as error:
+        raise RuntimeError(f"kernel '{call.label}' cannot be lowered for CUDA: {error}") from None
     return emit(ctx, operands, made, uncaptured=call.uncaptured)
 
 
@@ -149,22 +175,21 @@ def _check_entry(call: KernelCall, entry: Entry) -> None:
             )
 
 
+_CONST = re.compile(r"\bconst\b")
+
+
 def _check_pointee(call: KernelCall, p: CallParameter, seen: str) -> None:
-    pointee = seen.removesuffix("*").replace("const", "").strip()
+    pointee = _CONST.sub("", seen.removesuffix("*")).strip()
     if p.dtype is not None and not holds(pointee, p.dtype):
         raise TypeError(
             f"kernel '{call.label}': parameter '{p.name}' points to {pointee} for the compiler; "
             f"the array is {p.dtype}"
         )
-    if "const" in seen and p.role in ("out", "inout"):
+    if _CONST.search(seen) and p.role in ("out", "inout"):
         raise TypeError(
             f"kernel '{call.label}': parameter '{p.name}' is {seen} for the compiler, which "
             f"cannot be written, and '{p.role}' in the call"
         )
-
-
-class _LimitExceededError(ValueError):
-    """A launch asks for more than the device has."""
 
 
 def _check_device(call: KernelCall, info: dict[str, Any]) -> None:
@@ -176,18 +201,20 @@ def _check_device(call: KernelCall, info: dict[str, Any]) -> None:
     shared, cluster = info["shared_memory_per_block_optin"], math.prod(call.cluster)
     asks = f"kernel '{call.label}' asks for"
     if call.shared_bytes > shared:
-        raise _LimitExceededError(
+        raise LaunchLimitError(
             f"{asks} shared_mem={call.shared_bytes} bytes; the limit on {info['name']} is {shared}"
         )
     if cluster > info["max_cluster"]:
-        raise _LimitExceededError(
+        raise LaunchLimitError(
             f"{asks} clusters of {cluster} blocks; the limit on {info['name']} is "
             f"{info['max_cluster']}"
         )
     if call.cooperative and not info["cooperative_launch"]:
-        raise _LimitExceededError(
-            f"{asks} a cooperative launch, which {info['name']} does not have"
-        )
+        raise LaunchLimitError(f"{asks} a cooperative launch, which {info['name']} does not have")
+
+
+class _NoGpuError(RuntimeError):
+    """This process has no GPU, or GPUs of different architectures; the message says what to do."""
 
 
 @functools.cache
@@ -195,15 +222,21 @@ def _device_info(platform: str) -> dict[str, Any]:
     """What the devices of a platform have in common.
 
     Raises:
-        RuntimeError: without a GPU, or with GPUs of different architectures.
+        _NoGpuError: if they have nothing in common.
     """
     if platform == "cpu":
         return _core.device_info("host", 0)
-    gpus = jax.local_devices(backend="cuda")
+    try:
+        gpus = jax.local_devices(backend="cuda")
+    except RuntimeError as error:
+        raise _NoGpuError(
+            "that needs a machine with the GPU that the kernel will run on, for now, and JAX has "
+            f"none here ({error})"
+        ) from error
     infos = [_core.device_info("cuda", gpu.local_hardware_id) for gpu in gpus]
     found = sorted({(info["compute_major"], info["compute_minor"]) for info in infos})
     if len(found) != 1:
-        raise RuntimeError(
+        raise _NoGpuError(
             "this process's GPUs have different compute capabilities "
             f"({', '.join(f'{a}.{b}' for a, b in found)}): make one kind visible with "
             "CUDA_VISIBLE_DEVICES"
@@ -211,21 +244,31 @@ def _device_info(platform: str) -> dict[str, Any]:
     return infos[0]
 
 
-def _target(platform: str) -> str:
+def _target(platform: str, info: dict[str, Any]) -> str:
     """What to compile for: ``"cpu"``, or the architecture of this process's GPUs."""
     if platform == "cpu":
         return "cpu"
-    info = _device_info(platform)
     major, minor = info["compute_major"], info["compute_minor"]
     # The architecture-specific set is a superset on its own chip: wgmma and setmaxnreg need it.
     return f"sm_{major}{minor}" + ("a" if (major, minor) == (9, 0) else "")
 
 
 def result_avals(call: KernelCall, operands: Sequence[Any]) -> list[jax.core.ShapedArray]:
-    """Types of the outputs, which vary over the mesh axes that any operand varies over."""
+    """Types of the outputs, which vary over the mesh axes that any operand varies over.
+
+    Raises:
+        TypeError: for an operand that is sharded over an explicit mesh axis.
+    """
     mesh = jax.sharding.get_abstract_mesh()
     if mesh.empty:
         return [jax.core.ShapedArray(shape, dtype) for shape, dtype in call.results]
+    for p, aval in zip(call.operands(), operands, strict=True):
+        if any(axis is not None for axis in aval.sharding.spec):
+            raise TypeError(
+                f"kernel '{call.label}': input '{p.name}' is sharded as {aval.sharding.spec} over "
+                "explicit mesh axes, and a kernel takes whole arrays: call it inside "
+                "jax.shard_map, where it sees each device's part"
+            )
     varying = frozenset[Any]().union(*(aval.manual_axis_type.varying for aval in operands))
     return [
         jax.core.ShapedArray(

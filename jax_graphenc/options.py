@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 from collections.abc import Callable
@@ -39,10 +40,9 @@ class Options:
 
 
 def _integer(text: str) -> int | None:
-    value = int(text)
-    if value < 1:
+    if not text.isdecimal() or int(text) < 1:
         raise ValueError("a positive integer is expected")
-    return value
+    return int(text)
 
 
 def _boolean(text: str) -> bool:
@@ -99,11 +99,16 @@ def _install(options: Options) -> None:
     )
 
 
+_scopes: list[options] = []  # that are entered
+_order = itertools.count()
+
+
 class options:
     """Sets options, process-wide, at once; as a context manager, until the scope ends.
 
-    ``jge.options(debug=True)`` stays in force; ``with jge.options(debug=True): ...`` restores what
-    was there before. ``jge.options()`` changes nothing and shows what is in force.
+    ``jge.options(debug=True)`` stays in force; ``with jge.options(debug=True): ...`` restores at
+    its end the options that it names, in whatever order scopes of several threads end.
+    ``jge.options()`` changes nothing and shows what is in force.
 
     Args:
         **changes: fields of ``Options``; ``cache_dir`` may be a string.
@@ -119,11 +124,23 @@ class options:
             if name not in names:
                 raise TypeError(f"{name!r} is no option; the options are {', '.join(names)}")
             changes[name] = _checked(name, value)
+        self._changes = changes
+        # What to restore; None once that is done.
+        self._before: dict[str, Any] | None = None
         with _lock:
-            self._before = _current
-            _install(replace(_current, **changes))
+            self._apply()
+
+    def _apply(self) -> None:
+        self._order = next(_order)
+        self._before = {name: getattr(_current, name) for name in self._changes}
+        _install(replace(_current, **self._changes))
 
     def __enter__(self) -> options:
+        with _lock:
+            if self._before is None:
+                self._apply()
+            _scopes.append(self)
+            _scopes.sort(key=lambda scope: scope._order)
         return self
 
     def __exit__(
@@ -133,7 +150,16 @@ class options:
         traceback: TracebackType | None,
     ) -> None:
         with _lock:
-            _install(self._before)
+            later = [scope for scope in _scopes if scope._order > self._order]
+            restored: dict[str, Any] = {}
+            for name, value in (self._before or {}).items():
+                # A scope that began later and is still open restores it, in its turn.
+                heir = next((s._before for s in later if s._before and name in s._before), restored)
+                heir[name] = value
+            _install(replace(_current, **restored))
+            self._before = None
+            if self in _scopes:
+                _scopes.remove(self)
 
     def __repr__(self) -> str:
         return repr(_current)
@@ -144,6 +170,8 @@ def _checked(name: str, value: Any) -> Any:
         if not isinstance(value, bool):
             raise ValueError(f"option debug={value!r}: True or False is expected")
     elif name == "cache_dir":
+        if not isinstance(value, str | os.PathLike | None):
+            raise ValueError(f"option cache_dir={value!r}: a folder or None is expected")
         return Path(value).expanduser().absolute() if value is not None else None
     elif value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
         raise ValueError(f"option {name}={value!r}: a positive integer or None is expected")

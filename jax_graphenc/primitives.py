@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import jax
 from jax.extend.core import Primitive
@@ -16,7 +16,7 @@ from jax.interpreters import ad, batching, mlir, xla
 from jax_graphenc import lowering
 from jax_graphenc.call import KernelCall
 
-__all__ = ["kernel_p"]
+__all__ = ["KernelCall", "kernel_p"]
 
 kernel_p = Primitive("cuda_kernel")
 kernel_p.multiple_results = True
@@ -30,15 +30,18 @@ def _abstract_eval(*operands: Any, call: KernelCall) -> list[jax.core.ShapedArra
 kernel_p.def_abstract_eval(_abstract_eval)
 
 
-def _no_derivative(primals: Any, tangents: Any, *, call: KernelCall) -> NoReturn:
+def _jvp(primals: Any, tangents: Any, *, call: KernelCall) -> tuple[list[Any], list[Any]]:
+    if not any(jax.numpy.issubdtype(dtype, jax.numpy.inexact) for _, dtype in call.results):
+        results = kernel_p.bind(*primals, call=call)
+        return results, [ad.Zero(jax.typeof(result).to_tangent_aval()) for result in results]
     raise NotImplementedError(
         f"kernel '{call.label}' has no derivative. Either give cuda_kernel(..., reference=) the "
-        f"same function in jax.numpy, or give rules of your own with {call.label}.defvjp(fwd, bwd) "
-        f"or {call.label}.defjvp(jvp)"
+        f"same function in jax.numpy, or give rules of your own with {call.name}.defvjp(fwd, bwd) "
+        f"or {call.name}.defjvp(jvp)"
     )
 
 
-ad.primitive_jvps[kernel_p] = _no_derivative
+ad.primitive_jvps[kernel_p] = _jvp
 
 
 def _batch(

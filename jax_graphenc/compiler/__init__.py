@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from jax_graphenc.compiler.cache import clear as clear_disk
 from jax_graphenc.compiler.compile import (
     clear_memory,
     compile_counts,
@@ -16,6 +17,7 @@ __all__ = [
     "Image",
     "Source",
     "UnknownKernelError",
+    "clear_disk",
     "clear_memory",
     "compile_counts",
     "compile_source",

@@ -123,6 +123,8 @@ def _opened(folder: Path, *, create: bool) -> Iterator[int | None]:
             reason = _refusal(folder, link, os.fstat(directory))
         except OSError as error:
             reason = f"{folder} cannot be opened ({os.strerror(error.errno or errno.EIO)})"
+            if error.errno in (errno.ENOTDIR, errno.EEXIST):
+                reason = f"{folder} is no folder, or stands in none: a file is in the way"
             if error.errno == errno.ENOENT and not create:
                 reason = None  # Nothing has been written yet.
         if reason is not None:

@@ -8,15 +8,17 @@ import os
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
-from concurrent.futures import Future
-from dataclasses import asdict
+from concurrent.futures import CancelledError, Future
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from jax_graphenc.compiler import cache, host, nvrtc
+from jax_graphenc.compiler.diagnostics import UnknownKernelError, relocated
 from jax_graphenc.compiler.source import Entry, Image, Source, included_files
+from jax_graphenc.errors import KernelCompileError
 
 _MAX_IMAGES = 1024
-_KEY_VERSION = 1  # Raise it when the same input gives other images for a reason not in the key.
+_KEY_VERSION = 2  # Raise it when the same input gives other images for a reason not in the key.
 
 
 class _Memory:
@@ -65,20 +67,43 @@ def compile_source(
         KernelCompileError: The source does not compile; has the log, with the user's lines.
         UnknownKernelError: One of `expressions` is not in the source.
     """
+    anonymous = _anonymous(source, expressions)
+    try:
+        return _compile_once(anonymous, expressions, target, cache_dir)
+    except (KernelCompileError, UnknownKernelError) as error:
+        raise relocated(error, anonymous, source) from None
+
+
+def _anonymous(source: Source, expressions: Sequence[str]) -> Source:
+    """The source under a name that stays when the file around it is edited, and its image with it.
+
+    A file of its own keeps its name, which profilers open.
+    """
+    if source.is_file:
+        return source
+    return replace(source, filename=f"<{', '.join(expressions)}>", line=1)
+
+
+def _compile_once(
+    source: Source, expressions: Sequence[str], target: str, cache_dir: Path | None
+) -> Image:
     key = _key(source, expressions, target)
     memory = _memory
-    with memory.lock:
-        known = memory.images.get(key)
-        if known is None:
-            mine: Future[Image] = Future()
-            memory.images[key] = mine
-            if len(memory.images) > _MAX_IMAGES:
-                memory.images.popitem(last=False)
-        else:
+    while True:
+        with memory.lock:
+            known = memory.images.get(key)
+            if known is None:
+                mine: Future[Image] = Future()
+                memory.images[key] = mine
+                if len(memory.images) > _MAX_IMAGES:
+                    memory.images.popitem(last=False)
+                break
             memory.images.move_to_end(key)
             memory.counts["memory_hits"] += 1
-    if known is not None:
-        return known.result()
+        try:
+            return known.result()
+        except CancelledError:
+            continue  # Its thread was interrupted, which is no business of this one.
     try:
         image = _load_or_compile(memory, key, source, expressions, target, cache_dir)
     except BaseException as error:
@@ -86,7 +111,10 @@ def compile_source(
         with memory.lock:
             if memory.images.get(key) is mine:
                 del memory.images[key]
-        mine.set_exception(error)
+        if isinstance(error, Exception):
+            mine.set_exception(error)
+        else:
+            mine.cancel()
         raise
     mine.set_result(image)
     return image
@@ -158,7 +186,7 @@ def _key(source: Source, expressions: Sequence[str], target: str) -> str:
     tool = host if target == "cpu" else nvrtc
     parts = [
         _KEY_VERSION,
-        asdict(source),
+        asdict(replace(source, folder=None)),  # it matters by the files that are found there
         included_files(source),
         list(expressions),
         target,

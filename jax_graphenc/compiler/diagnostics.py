@@ -13,7 +13,7 @@ from jax_graphenc.errors import KernelCompileError, UnsupportedOnCpuError
 class UnknownKernelError(ValueError):
     """A kernel's name is not in its source. `log` is what the compiler said."""
 
-    def __init__(self, message: str, log: str) -> None:
+    def __init__(self, message: str, log: str = "") -> None:
         """Keeps the compiler's `log` beside the `message`."""
         super().__init__(message)
         self.log = log
@@ -29,10 +29,9 @@ class Diagnostic:
     text: str
 
 
-# GCC, Clang and the assembler: file:12:5: error: text. NVRTC: file(12): error: text.
+# file:12:5: error: text
 _ERROR = re.compile(
-    r"^(?P<file>[^\n]+?)"
-    r"(?::(?P<line>\d+)(?::(?P<column>\d+))?|\((?P<nvrtc_line>\d+)\))"
+    r"^(?P<file>[^\n]+?):(?P<line>\d+)(?::(?P<column>\d+))?"
     r": (?:(?:fatal |catastrophic )?[Ee]rror)(?: #\S+)?: (?P<text>.*)$",
     re.MULTILINE,
 )
@@ -43,7 +42,7 @@ def errors(log: str) -> list[Diagnostic]:
     return [
         Diagnostic(
             match["file"],
-            int(match["line"] or match["nvrtc_line"]),
+            int(match["line"]),
             int(match["column"]) if match["column"] else None,
             match["text"],
         )
@@ -144,3 +143,18 @@ def _with_excerpt(source: Source, log: str) -> str:
     if excerpt is None or shown:
         return log
     return f"{log[: match.end()]}\n{excerpt}{log[match.end() :]}"
+
+
+def relocated(
+    error: KernelCompileError | UnknownKernelError, compiled: Source, source: Source
+) -> KernelCompileError | UnknownKernelError:
+    """An error of a source that was compiled under another name, in terms of the user's file."""
+    name = re.escape(compiled.filename)
+    place = re.compile(rf"{name}:(?P<line>\d+)|{name}(?=: In )|(?<=\bin ){name}")
+
+    def told(match: re.Match[str]) -> str:
+        if match["line"] is None:
+            return source.filename
+        return f"{source.filename}:{int(match['line']) - compiled.line + source.line}"
+
+    return type(error)(place.sub(told, str(error)), place.sub(told, error.log))

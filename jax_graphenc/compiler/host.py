@@ -208,6 +208,8 @@ def _run(arguments: list[str], cwd: Path | None) -> tuple[str, int]:
     """
     # Messages in English, and no date from __DATE__ in an image.
     environment = os.environ | {"LC_ALL": "C", "SOURCE_DATE_EPOCH": "0"}
+    if cwd is not None:
+        environment["TMPDIR"] = str(cwd)  # known to be writable
     with subprocess.Popen(
         arguments,
         cwd=cwd,

@@ -128,6 +128,7 @@ def compile_cubin(source: Source, expressions: Sequence[str], target: str) -> Im
         options = [option.encode() for option in _options(source, target)]
         (result,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
         log = _text(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog)
+        log = _with_places(log)
         if result != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             raise _error(source, expressions, target, log or _name_of(result))
         ptx = _text(program, nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX)
@@ -150,6 +151,27 @@ def compile_cubin(source: Source, expressions: Sequence[str], target: str) -> Im
         )
     finally:
         nvrtc.nvrtcDestroyProgram(program)
+
+
+_PLACE = re.compile(
+    r"^(?P<file>[^\n]+?)\((?P<line>\d+)\): (?=\w)"
+    r"|\bat line (?P<at>\d+)(?: of (?P<of>[^\n)]+))?",
+    re.MULTILINE,
+)
+
+
+def _with_places(log: str) -> str:
+    """Writes file:12 as every other compiler does, where NVRTC says file(12) or "at line 12"."""
+    file = ""
+
+    def place(match: re.Match[str]) -> str:
+        nonlocal file
+        if match["line"] is None:
+            return f"at {(match['of'] or file).strip(chr(34))}:{match['at']}"
+        file = match["file"]
+        return f"{file}:{match['line']}: "
+
+    return _PLACE.sub(place, log)
 
 
 def _options(source: Source, target: str) -> list[str]:

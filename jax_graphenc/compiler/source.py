@@ -15,13 +15,14 @@ class Source:
 
     Attributes:
         text: The source.
-        filename: What errors call it: a real path, or a name such as `"<saxpy>"`. Quoted includes
-            are looked up beside a real path.
+        filename: What errors call it: a real path, or a name such as `"<saxpy>"`.
         line: The line of the text's first line in `filename`.
         defines: Preprocessor macros: (name, value).
         options: Further NVRTC options. The CPU's compiler gets the include paths, macros and
             language standard among them.
         headers: Headers to include before the text, such as "cuda_fp16.h".
+        folder: Where quoted includes are looked up first, if anywhere.
+        is_file: Whether the text is all of the file `filename`: images then name it to profilers.
     """
 
     text: str
@@ -30,12 +31,8 @@ class Source:
     defines: tuple[tuple[str, str], ...] = ()
     options: tuple[str, ...] = ()
     headers: tuple[str, ...] = ()
-
-    @property
-    def folder(self) -> Path | None:
-        """The folder of `filename`, if that is a real path."""
-        path = Path(self.filename)
-        return path.resolve().parent if path.is_file() else None
+    folder: Path | None = None
+    is_file: bool = False
 
     @property
     def include_folders(self) -> tuple[str, ...]:
@@ -123,7 +120,10 @@ def split_options(options: tuple[str, ...]) -> Iterator[tuple[str, str]]:
             yield _FLAGS[match.lastgroup], value
 
 
-_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)', re.MULTILINE)
+_INCLUDE = re.compile(
+    r'(?:^[ \t]*#[ \t]*include|\b__has_include[ \t]*\()[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)',
+    re.MULTILINE,
+)
 
 
 def included_files(source: Source) -> dict[str, str]:

@@ -557,6 +557,11 @@ def _not_found(unit: _Unit, name: str, path: str, source: str, filename: str) ->
             f". Line {line} has `{last}(`, but not as a __global__ function that this reads: "
             "look at its #if conditions and defines=, at macros from headers, and at the syntax"
         )
+    elif re.search(r"^\s*#\s*include\b", source, re.MULTILINE):
+        message += (
+            ". Included files are not looked into: for a kernel in one of them, give params= in "
+            "full, such as {'x': 'const float*', 'out': 'float*', 'n': 'int'}"
+        )
     return message
 
 

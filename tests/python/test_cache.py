@@ -171,8 +171,10 @@ def test_folder_in_place_of_an_entry(cache: ModuleType, folder: Path) -> None:
 def test_file_in_place_of_the_folder(cache: ModuleType, folder: Path) -> None:
     folder.parent.mkdir()
     folder.write_text("not a folder")
-    with pytest.warns(cache.CacheUnavailable, match="cannot be opened"):
+    with pytest.warns(cache.CacheUnavailable, match="a file is in the way"):
         cache.put(folder, KEY, HEADER, DATA)
+    with pytest.warns(cache.CacheUnavailable, match="a file is in the way"):
+        cache.put(folder / "deeper", KEY, HEADER, DATA)
 
 
 def test_folder_that_cannot_be_made(cache: ModuleType) -> None:

@@ -578,7 +578,7 @@ def test_includes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         '#include "beside.h"\n#include <further.h>\n' + kernel("y[0] = BESIDE + FURTHER;")
     )
     monkeypatch.chdir(tmp_path)
-    source = Source(path.read_text(), str(path), options=("-Iextra",))
+    source = Source(path.read_text(), str(path), options=("-Iextra",), folder=tmp_path)
     y = np.zeros(1, np.float32)
     with loaded(host.compile_shared_object(source, ["k"])) as module:
         module.run("k", (1,), (1,), y, np.int32(0))

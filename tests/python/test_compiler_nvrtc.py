@@ -91,7 +91,7 @@ def test_compile_error_shows_user_line() -> None:
         compile_(SAXPY.replace("y[i] +=", "z[i] +="), "saxpy")
     message = str(caught.value)
     assert '"saxpy" in my kernel.cu does not compile for sm_90a (NVRTC ' in message
-    assert 'my kernel.cu(102): error: identifier "z" is undefined' in message
+    assert 'my kernel.cu:102: error: identifier "z" is undefined' in message
     assert message.count("z[i] += a * x[i];") == 1  # NVRTC shows the line itself.
     assert "^" in message
     assert "identifier" in caught.value.log
@@ -106,6 +106,16 @@ def test_unknown_kernel(name: str) -> None:
     with pytest.raises(UnknownKernelError, match="does not name one kernel") as caught:
         compile_(text, "saxpy", name)
     assert str(caught.value).startswith(f'"{name}"')
+
+
+def test_an_instantiation_is_traced_to_the_users_lines(tmp_path: Path) -> None:
+    twice = "template <class T> __device__ T twice(T x) { return x.nope; }\n"
+    (tmp_path / "h.h").write_text(twice)
+    use = 'extern "C" __global__ void k(float* y) { y[0] = twice(y[0]); }\n'
+    with pytest.raises(KernelCompileError, match=r"instantiation of .* at my kernel\.cu:101\n"):
+        compile_(twice + use, "k")
+    with pytest.raises(KernelCompileError, match=r"h\.h:1: .*\n(?:.*\n)*.* at my kernel\.cu:101\n"):
+        compile_('#include "h.h"\n' + use, "k", folder=tmp_path)
 
 
 def test_unknown_architecture() -> None:
@@ -132,7 +142,7 @@ def test_defines_options_and_includes(tmp_path: Path) -> None:
     )
     path.write_text(text)
     options = (f"-I{tmp_path}/extra", "-DB=400", "--std=c++20")
-    source = Source(text, str(path), defines=(("A", "30"),), options=options)
+    source = Source(text, str(path), 1, (("A", "30"),), options, folder=tmp_path)
     nvrtc.compile_cubin(source, ["saxpy"], "sm_90a")
 
 
@@ -148,13 +158,13 @@ def test_headers_before_the_text() -> None:
     text = "template <class T> __global__ void t(T* y) { y[0] = T(1.0f); }"
     image = compile_(text, "t<__half>", headers=("cuda_fp16.h",))
     assert image.entries[0].types == ("__half*",)
-    with pytest.raises(KernelCompileError, match=r"kernel\.cu\(100\)"):
+    with pytest.raises(KernelCompileError, match=r"kernel\.cu:100:"):
         compile_(text.replace("y[0]", "z[0]"), "t<__half>", headers=("cuda_fp16.h",))
 
 
 def test_warnings_are_kept() -> None:
     text = 'extern "C" __global__ void k(float* y) { int unused; y[0] = 1; }'
-    assert 'my kernel.cu(100): warning #177-D: variable "unused"' in compile_(text, "k").log
+    assert 'my kernel.cu:100: warning #177-D: variable "unused"' in compile_(text, "k").log
 
 
 def test_missing_library(monkeypatch: pytest.MonkeyPatch) -> None:

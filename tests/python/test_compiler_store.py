@@ -13,6 +13,7 @@ import pytest
 from jax_graphenc.compiler import (
     Image,
     Source,
+    UnknownKernelError,
     clear_memory,
     compile_counts,
     compile_source,
@@ -77,8 +78,7 @@ def test_damaged_file_is_compiled_again(tmp_path: Path) -> None:
     "change",
     [
         {"text": TEXT + "// more"},
-        {"filename": "<other>"},
-        {"line": 2},
+        {"is_file": True},
         {"defines": (("A", "1"),)},
         {"options": ("-DA",)},
         {"headers": ("cuda_fp16.h",)},
@@ -88,6 +88,56 @@ def test_every_part_of_the_source_counts(change: dict[str, object], tmp_path: Pa
     compile_source(SOURCE, ["k"], "cpu", tmp_path / "cache")
     counted = Counted()
     compile_source(dataclasses.replace(SOURCE, **change), ["k"], "cpu", tmp_path / "cache")  # type: ignore[arg-type]
+    assert counted() == (1, 0, 0)
+
+
+def test_where_a_text_stands_does_not_count(tmp_path: Path) -> None:
+    first = compile_source(SOURCE, ["k"], "cpu", tmp_path)
+    for place in ({"filename": "/tmp/session_2/1.py"}, {"line": 17}, {"folder": tmp_path}):
+        clear_memory()
+        counted = Counted()
+        moved = dataclasses.replace(SOURCE, **place)  # type: ignore[arg-type]
+        assert compile_source(moved, ["k"], "cpu", tmp_path) == first
+        assert counted() == (0, 1, 0)
+
+
+def test_a_file_of_its_own_counts_by_its_name(tmp_path: Path) -> None:
+    pytest.importorskip("cuda.bindings.nvrtc")
+    one = compile_source(Source(TEXT, "/one/k.cu", is_file=True), ["k"], "sm_90", None)
+    two = compile_source(Source(TEXT, "/two/k.cu", is_file=True), ["k"], "sm_90", None)
+    assert b"/one" in one.data
+    assert b"/two" in two.data
+
+
+@pytest.mark.parametrize("target", ["cpu", "sm_90"])
+def test_errors_speak_of_the_users_file(target: str) -> None:
+    if target != "cpu":
+        pytest.importorskip("cuda.bindings.nvrtc")
+    source = Source("\n" + TEXT.replace("= n", "= m"), "/home/me/solver.py", line=41)
+    with pytest.raises(KernelCompileError) as caught:
+        compile_source(source, ["k"], target, None)
+    for text in (str(caught.value), caught.value.log):
+        assert "/home/me/solver.py:42:" in text
+        assert "<k>" not in text
+    assert '"k" in /home/me/solver.py does not compile' in str(caught.value)
+    with pytest.raises(UnknownKernelError, match=r"in /home/me/solver\.py \("):
+        compile_source(Source(TEXT, "/home/me/solver.py", line=41), ["kk"], target, None)
+
+
+def test_errors_leave_template_arguments_alone() -> None:
+    source = Source(TEXT.replace("= n", "= f<k>::x"), "a.py", line=5)
+    with pytest.raises(KernelCompileError, match=r"= f<k>::x;") as caught:
+        compile_source(source, ["k"], "cpu", None)
+    assert "a.py:5:" in str(caught.value)
+
+
+def test_a_header_that_is_only_asked_for_counts(tmp_path: Path) -> None:
+    text = '#if __has_include("maybe.h")\n#define N 1\n#else\n#define N 2\n#endif\n' + TEXT
+    source = Source(text, "a.py", folder=tmp_path)
+    compile_source(source, ["k"], "cpu", None)
+    (tmp_path / "maybe.h").write_text("")
+    counted = Counted()
+    compile_source(source, ["k"], "cpu", None)
     assert counted() == (1, 0, 0)
 
 
@@ -105,7 +155,7 @@ def test_included_files_count(tmp_path: Path) -> None:
     (tmp_path / "deep" / "b.h").write_text('#pragma once\n#include "b.h"\n#define N 1\n')
     path = tmp_path / "k.cu"
     path.write_text('#include "a.h"\n' + TEXT.replace("= n", "= N"))
-    source = Source(path.read_text(), str(path))
+    source = Source(path.read_text(), str(path), folder=tmp_path)
     assert set(included_files(source)) == {str(tmp_path / "a.h"), str(tmp_path / "deep/b.h")}
     first = compile_source(source, ["k"], "cpu", tmp_path / "cache")
     (tmp_path / "deep" / "b.h").write_text("#pragma once\n#define N 2\n")
@@ -133,9 +183,43 @@ def test_threads_compile_once() -> None:
     assert counted() == (1, 0, 5)
 
 
+def test_an_interrupt_stops_its_own_thread_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    started, interrupted = threading.Event(), threading.Event()
+    real = host.compile_shared_object
+
+    def interrupt(*args: object) -> Image:
+        monkeypatch.setattr(host, "compile_shared_object", real)
+        started.set()
+        interrupted.wait(60)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(host, "compile_shared_object", interrupt)
+    ends: dict[str, object] = {}
+
+    def work(name: str) -> None:
+        try:
+            ends[name] = compile_source(SOURCE, ["k"], "cpu", None)
+        except BaseException as error:
+            ends[name] = error
+
+    first = threading.Thread(target=work, args=("first",))
+    first.start()
+    started.wait(60)
+    hits = compile_counts()["memory_hits"]
+    second = threading.Thread(target=work, args=("second",))
+    second.start()
+    while second.is_alive() and compile_counts()["memory_hits"] == hits:  # until it waits
+        threading.Event().wait(0.001)
+    interrupted.set()
+    first.join()
+    second.join()
+    assert isinstance(ends["first"], KeyboardInterrupt)
+    assert isinstance(ends["second"], Image)
+
+
 def test_an_error_is_not_remembered(tmp_path: Path) -> None:
     path = tmp_path / "k.cu"
-    source = Source('#include "later.h"\n' + TEXT, str(path))
+    source = Source('#include "later.h"\n' + TEXT, str(path), folder=tmp_path)
     path.write_text(source.text)
     for _ in range(2):
         with pytest.raises(KernelCompileError, match=r"later\.h"):

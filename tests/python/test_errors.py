@@ -4,6 +4,7 @@ import os
 import stat
 import subprocess
 import sys
+from fractions import Fraction
 from pathlib import Path
 
 import jax
@@ -111,7 +112,18 @@ def test_arguments_are_checked_when_the_call_is_traced(scale):
             X, a=1.0, n=3_000_000_000
         ),
         r"'a' \(float\) takes a float32 scalar; got 1j": lambda: scale(X, a=1j, n=1),
-        r"'a' \(float\) takes a float32 scalar; got 'two'": lambda: scale(X, a="two", n=1),
+        r"keyword 'a': a number, or .* is expected; got str": lambda: scale(X, a="two", n=1),
+        r"keyword 'a': a number, or .* is expected; got list": lambda: scale(X, a=[1.0], n=1),
+        r"keyword 'a': a number, or .* is expected; got dict": lambda: scale(X, a={"b": 1}, n=1),
+        r"keyword 'a': .* expected; got Fraction": lambda: scale(X, a=Fraction(1, 2), n=1),
+        r"keyword 'a': a number, or .* is expected; got None": lambda: scale(X, a=None, n=1),
+        r"'a' \(float\): 1e\+300 is out of the range of float32": lambda: scale(X, a=1e300, n=1),
+        r"input 'x': an array is expected; got None": lambda: scale(None, a=1.0, n=1),
+        r"input 'x': an array is expected; got 'abc'": lambda: scale("abc", a=1.0, n=1),
+        r"input 1: an array is expected; got None": lambda: scale(X, None, a=1.0, n=1),
+        r"input 'x' has elements of type key.*key_data": lambda: scale(
+            jax.random.key(0), a=1.0, n=1
+        ),
         r"'a' is passed by value and is an array of shape \(100,\)": lambda: scale(X, a=X, n=1),
     }
     for pattern, call in cases.items():
@@ -137,7 +149,7 @@ def test_wrong_results_are_refused():
     with pytest.raises(TypeError, match=r"out_shape has 3, which has no shape and dtype"):
         make(out_shape=3)(X, a=1.0, n=1)
     with pytest.raises(TypeError, match=r"has no output: every pointer is const"):
-        make('extern "C" __global__ void none(const float* x) {}', "none", out_shape=None)(X)
+        make('extern "C" __global__ void none(const float* x) {}', "none")
 
 
 def test_an_error_in_the_users_function_names_the_kernel():
@@ -175,14 +187,18 @@ def test_launches_of_the_wrong_type_are_refused(grid):
 
 @pytest.mark.usefixtures("cpu")
 def test_what_only_the_device_knows_is_refused_with_its_limit():
-    with pytest.raises(ValueError, match=r"asks for shared_mem=300000 bytes; the limit on"):
+    with pytest.raises(
+        jge.LaunchLimitError, match=r"asks for shared_mem=300000 bytes; the limit on"
+    ):
         make(shared_mem=300_000)(X, a=1.0, n=1)
     with pytest.raises(ValueError, match=r"asks for clusters of 2 blocks; the limit on .* is 1"):
         make(grid=2, cluster=2)(X, a=1.0, n=1)
     with pytest.raises(ValueError, match=r"asks for a cooperative launch, which .* does not have"):
         make(cooperative=True)(X, a=1.0, n=1)
     kernel = make(cooperative=True, reference=lambda x, *, a, n: a * x)
-    with pytest.warns(UserWarning, match="runs its reference on the CPU: .* cooperative"):
+    with pytest.warns(
+        jge.ReferenceUsedWarning, match="runs its reference on the CPU: .* cooperative"
+    ):
         np.testing.assert_array_equal(kernel(X, a=2.0, n=100), 2 * X)
 
 
@@ -201,6 +217,16 @@ def test_a_reference_of_another_shape_is_refused():
     kernel = make(reference=lambda x, *, a, n: x[:3], cpu="reference")
     with pytest.raises(TypeError, match=r"its reference returns float32\[3\]; the kernel returns"):
         kernel(X, a=1.0, n=100)
+    kernel = make(reference=lambda x, *, a, n: 1.0, cpu="reference")
+    with pytest.raises(TypeError, match=r"its reference returns float32\[\]; the kernel returns"):
+        kernel(X, a=1.0, n=100)
+
+
+@pytest.mark.usefixtures("cpu")
+def test_an_error_in_the_reference_names_the_kernel():
+    with pytest.raises(TypeError, match="unexpected keyword") as caught:
+        make(reference=lambda x, a: x, cpu="reference")(X, a=1.0, n=100)
+    assert "in reference= of kernel 'scale'" in caught.value.__notes__
 
 
 @pytest.mark.parametrize("changes", [{"vmap": "nodes?"}, {"cpu": "gpu"}, {"cpu": "reference"}])
@@ -243,7 +269,10 @@ def test_what_the_cpu_cannot_run_is_refused_or_replaced_by_the_reference():
     with pytest.raises(jge.UnsupportedOnCpuError, match=r"__syncthreads\(\) .*reference="):
         make(BARRIER, "barrier")(X)
     kernel = make(BARRIER, "barrier", reference=lambda x: x + 1)
-    with pytest.warns(UserWarning, match=r"'barrier' runs its reference on the CPU"):
+    with pytest.warns(
+        jge.ReferenceUsedWarning,
+        match=r"'barrier' runs its reference on the CPU: .*:2: __syncthreads\(\) [^\n;]*$",
+    ):
         np.testing.assert_array_equal(kernel(X), X + 1)
     with pytest.raises(jge.UnsupportedOnCpuError):
         make(BARRIER, "barrier", reference=lambda x: x + 1, cpu="source")(X)
@@ -258,7 +287,7 @@ def test_no_compiler_says_what_works_instead(monkeypatch):
     with pytest.raises(jge.CompilerNotFoundError, match=r"g\+\+.*reference="):
         make(source)(X, a=1.0, n=100)
     kernel = make(source, reference=lambda x, *, a, n: a * x)
-    with pytest.warns(UserWarning, match="runs its reference"):
+    with pytest.warns(jge.ReferenceUsedWarning, match="runs its reference"):
         np.testing.assert_array_equal(kernel(X, a=2.0, n=100), 2 * X)
 
 
@@ -277,8 +306,21 @@ def test_an_image_needs_its_parameters_and_the_right_platform():
         grid=1,
         block=1,
     )
-    with pytest.raises(ValueError, match=r"image for cuda and is called on cpu.*reference="):
+    with pytest.raises(
+        jge.UnsupportedOnCpuError, match=r"image for cuda and is called on cpu.*reference="
+    ):
         kernel(X)
+    kernel = jge.kernel_call(
+        b"\x7fELF",
+        "f",
+        params={"x": "const float*", "out": "float*"},
+        out_shape=lambda x: x,
+        grid=1,
+        block=1,
+        reference=lambda x: 2 * x,
+    )
+    with pytest.warns(jge.ReferenceUsedWarning, match="image for cuda and is called on cpu$"):
+        np.testing.assert_array_equal(kernel(X), 2 * X)
 
 
 @pytest.mark.parametrize("declared", ["", "inout", "float**", "in float", "value float*", "*"])
@@ -295,19 +337,10 @@ def test_a_parameter_that_is_not_described_is_refused(declared):
 def test_options_are_checked():
     with pytest.raises(TypeError, match=r"'verbose' is no option; the options are max_ops"):
         jge.options(verbose=True)
-    for bad in ({"debug": 1}, {"max_ops_per_graph": 0}, {"max_mb_per_graph": True}):
+    bad_values = {"debug": 1, "max_ops_per_graph": 0, "max_mb_per_graph": True, "cache_dir": 3}
+    for name, value in bad_values.items():
         with pytest.raises(ValueError, match="is expected"):
-            jge.options(**bad)
-
-
-@pytest.mark.usefixtures("cpu")
-def test_options_hold_for_a_scope():
-    before = jge.graph_limits()
-    assert before.ops_source == "table"
-    with jge.options(max_ops_per_graph=7):
-        assert jge.graph_limits().max_ops == 7
-        assert jge.graph_limits().ops_source == "option"
-    assert jge.graph_limits() == before
+            jge.options(**{name: value})
 
 
 def run(code, **environment):
@@ -322,7 +355,7 @@ def run(code, **environment):
 
 def test_a_bad_environment_variable_is_named():
     done = run("import jax_graphenc", JAX_GRAPHENC_MAX_OPS_PER_GRAPH="many")
-    assert "JAX_GRAPHENC_MAX_OPS_PER_GRAPH='many'" in done.stderr
+    assert "JAX_GRAPHENC_MAX_OPS_PER_GRAPH='many': a positive integer is expected" in done.stderr
     assert done.returncode == 1
 
 

@@ -195,6 +195,34 @@ def test_a_struct_by_value_is_a_structured_scalar():
         kernel(x, s=np.float64(1))
 
 
+def test_padding_is_no_part_of_a_struct():
+    kernel = jge.cuda_kernel(
+        r"""struct Inner { char c; int n; };
+            struct Step { char c; Inner inner[2]; double shift; };
+            extern "C" __global__ void step(float* out, Step s) {
+              out[0] = s.c + s.inner[0].n + s.inner[1].c + s.shift;
+            }""",
+        "step",
+        out_shape=jax.ShapeDtypeStruct((1,), jnp.float32),
+        grid=1,
+        block=1,
+    )
+    inner = np.dtype([("c", "i1"), ("n", "i4")], align=True)
+    layout = np.dtype([("c", "i1"), ("inner", inner, 2), ("shift", "f8")], align=True)
+
+    def with_padding(byte):
+        s = np.frombuffer(bytes([byte]) * layout.itemsize, layout).copy()[0]
+        s["c"], s["shift"] = 1, 1000
+        s["inner"]["c"], s["inner"]["n"] = [10, 20], [300, 400]
+        return s
+
+    first, second = with_padding(0xFF), with_padding(0xAA)
+    assert first.tobytes() != second.tobytes()
+    assert kernel(s=first)[0] == 1 + 300 + 20 + 1000
+    hlo = [jax.jit(lambda s=s: kernel(s=s)).lower().as_text() for s in (first, second)]
+    assert hlo[0] == hlo[1]
+
+
 def test_each_kernel_of_one_name_runs_its_own_code():
     def make(body):
         return jge.cuda_kernel(
@@ -329,6 +357,60 @@ def test_rules_of_the_users_win_over_the_reference(xy):
     np.testing.assert_array_equal(tangent, 7 * y)
 
 
+@pytest.mark.usefixtures("cpu")
+def test_the_reference_sees_the_keywords_as_they_were_given(xy):
+    def kind(x, *, a):
+        return jnp.full_like(x, {float: 1, int: 2, bool: 3, np.float64: 4}[type(a)])
+
+    kernel = jge.cuda_kernel(
+        'extern "C" __global__ void f(const float* x, float* out, float a) { out[0] = a; }',
+        "f",
+        out_shape=lambda x, **_: x,
+        grid=1,
+        block=1,
+        reference=kind,
+        cpu="reference",
+    )
+    x = xy[0][:1]
+    values = (1.0, 1, True, np.float64(1), float("nan"), -0.0)
+    out = jax.jit(lambda x: [kernel(x, a=a) for a in values])(x)
+    assert [int(o[0]) for o in out] == [1, 2, 3, 4, 1, 1]
+
+
+def test_structs_go_to_a_reference_too():
+    layout = np.dtype([("scale", "f4"), ("n", "i4")])
+    kernel = jge.cuda_kernel(
+        "struct Step { float scale; int n; };"
+        'extern "C" __global__ void f(const float* x, float* out, Step s)'
+        " { out[threadIdx.x] = s.scale * x[threadIdx.x]; }",
+        "f",
+        out_shape=lambda x, **_: x,
+        grid=1,
+        block=8,
+        reference=lambda x, *, s: s["scale"] * x,
+    )
+    x, s = jnp.arange(8.0), np.array((3, 8), layout)[()]
+    np.testing.assert_array_equal(jax.jit(lambda x: kernel(x, s=s))(x), 3 * x)
+    np.testing.assert_array_equal(jax.grad(lambda x: kernel(x, s=s).sum())(x), np.full(8, 3))
+
+
+@pytest.mark.parametrize("reference", [None, lambda x: (x > 3).astype(jnp.int32)])
+def test_integers_have_no_derivative_and_need_none(reference):
+    above = jge.cuda_kernel(
+        'extern "C" __global__ void above(const float* x, int* out)'
+        " { out[threadIdx.x] = x[threadIdx.x] > 3; }",
+        "above",
+        out_shape=lambda x: jax.ShapeDtypeStruct(x.shape, jnp.int32),
+        grid=1,
+        block=8,
+        reference=reference,
+    )
+    x = jnp.arange(8.0)
+    for derivative in (jax.grad, lambda f: jax.jit(jax.grad(f)), jax.jacfwd):
+        gradient = derivative(lambda x: jnp.sum(above(x) * x))(x)
+        np.testing.assert_array_equal(gradient, x > 3)
+
+
 def test_sequential_batches_with_unbatched_operands(xy):
     kernel = make_saxpy(vmap="sequential")
     x, y = xy
@@ -359,6 +441,21 @@ def test_inside_shard_map(saxpy):
     )
     x = jnp.arange(64.0)
     np.testing.assert_array_equal(jax.jit(f)(x, x), 3 * x)
+
+
+def test_arrays_sharded_over_explicit_axes_are_refused(saxpy):
+    mesh = jax.make_mesh((1,), ("i",), axis_types=(jax.sharding.AxisType.Explicit,))
+    spec = jax.sharding.PartitionSpec("i")
+    with jax.set_mesh(mesh):
+        x = jax.device_put(jnp.arange(8.0), jax.sharding.NamedSharding(mesh, spec))
+        y = jax.device_put(x, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec()))
+        with pytest.raises(TypeError, match=r"input 'y' is sharded as .*jax\.shard_map"):
+            jax.jit(lambda x, y: saxpy(y, x, a=2.0, n=x.size))(x, y)
+        np.testing.assert_array_equal(saxpy(y, y, a=2.0, n=x.size), 3 * y)
+        inside = jax.shard_map(
+            lambda x: saxpy(x, x, a=2.0, n=x.size), in_specs=(spec,), out_specs=spec
+        )
+        np.testing.assert_array_equal(jax.jit(inside)(x), 3 * x)
 
 
 # ---------------------------------------------------------------------- caches and threads

@@ -86,9 +86,7 @@ def test_an_exported_kernel_runs_in_another_process(tmp_path):
     path = tmp_path / "saved"
     run(
         PRELUDE + "from jax import export\n"
-        "names = ['jax_graphenc.program.v1']\n"
-        "checks = [export.DisabledSafetyCheck.custom_call(n) for n in names]\n"
-        "made = export.export(jax.jit(kernel), disabled_checks=checks)(x)\n"
+        "made = export.export(jax.jit(kernel), disabled_checks=jge.export_checks())(x)\n"
         f"open({str(path)!r}, 'wb').write(made.serialize())",
         JAX_PLATFORMS="cpu",
     )
@@ -98,6 +96,44 @@ def test_an_exported_kernel_runs_in_another_process(tmp_path):
         "print(saved.call(jnp.arange(8.0))[3])",
         JAX_PLATFORMS="cpu",
     )
+    assert out.split() == ["6.0"]
+
+
+def test_what_cannot_be_exported_names_the_kernel():
+    out = run(
+        PRELUDE + "from jax import export\n"
+        "def attempt(shape, **more):\n"
+        "    checks = jge.export_checks()\n"
+        "    try: export.export(jax.jit(kernel), disabled_checks=checks, **more)(shape)\n"
+        "    except Exception as error: print(type(error).__name__, str(error).splitlines()[0])\n"
+        "attempt(jax.ShapeDtypeStruct(export.symbolic_shape('b'), 'float32'))\n"
+        "attempt(x, platforms=['cuda'])\n",
+        JAX_PLATFORMS="cpu",
+    )
+    symbolic, cuda = out.splitlines()
+    assert symbolic.startswith("TypeError kernel 'twice': input 'x' has the symbolic shape (b,): ")
+    assert "launches and sizes are fixed; export for concrete shapes" in symbolic
+    assert cuda.startswith("RuntimeError kernel 'twice' cannot be lowered for CUDA: ")
+    assert "needs a machine with the GPU" in cuda
+
+
+def test_a_new_session_compiles_nothing(tmp_path):
+    # Jupyter runs a cell as a file of another name in every session, which linecache knows.
+    cache = str(tmp_path / "cache")
+    cells = ("/tmp/1/cell.py", PRELUDE, "1"), ("/tmp/2/cell.py", "\n\n" + PRELUDE, "0")
+    for name, text, compiled in cells:
+        out = run(
+            f"import linecache; name, text = {name!r}, {text!r}\n"
+            "linecache.cache[name] = (len(text), None, text.splitlines(True), name)\n"
+            "exec(compile(text, name, 'exec'), globals())\n"
+            "print(kernel(x)[3], jge.stats()['compiled'])",
+            JAX_GRAPHENC_CACHE_DIR=cache,
+        )
+        assert out.split() == ["6.0", compiled]
+
+
+def test_a_temporary_folder_that_cannot_be_written_does_not_matter(tmp_path):
+    out = run(PRELUDE + "print(kernel(x)[3])", JAX_GRAPHENC_CACHE_DIR="", TMPDIR="/proc")
     assert out.split() == ["6.0"]
 
 

@@ -1,0 +1,20 @@
+"""Forgetting compiled kernels."""
+
+from __future__ import annotations
+
+from jax_graphenc.compiler import clear_disk, clear_memory
+from jax_graphenc.options import current as current_options
+
+
+def clear_caches(disk: bool = False) -> None:
+    """Forgets the compiled kernels that this process keeps.
+
+    Functions that are traced already keep theirs; ``jax.clear_caches()`` forgets those.
+
+    Args:
+        disk: whether to empty the folder of compiled kernels (``options(cache_dir=)``) as well.
+    """
+    clear_memory()
+    folder = current_options().cache_dir
+    if disk and folder is not None:
+        clear_disk(folder)

@@ -1,0 +1,258 @@
+"""``cuda_kernel``: CUDA C++ as a JAX function. ``kernel_call``: an image's entry as one."""
+
+from __future__ import annotations
+
+import linecache
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jax_graphenc.call import CudaSource, Prebuilt
+from jax_graphenc.compiler import Source
+from jax_graphenc.kernel import CudaKernel
+from jax_graphenc.parameters import check_params
+
+_IMAGE_SUFFIXES = (".ptx", ".cubin", ".fatbin")
+_MACRO_TYPES = (bool, int, float, np.integer, np.floating, str, type(None))
+_PATH_SUFFIXES = (*_IMAGE_SUFFIXES, ".cu", ".cuh", ".cc", ".cpp", ".h", ".hpp")
+
+
+def cuda_kernel(
+    source: str | Path | bytes | Mapping[str, bytes],
+    name: str,
+    *,
+    out_shape: Any = None,
+    grid: Any,
+    block: Any,
+    shared_mem: Any = 0,
+    params: Mapping[str, str] | None = None,
+    reference: Callable[..., Any] | None = None,
+    cluster: Any = 1,
+    cooperative: bool = False,
+    vmap: str | None = None,
+    cpu: str = "auto",
+    defines: Mapping[str, Any] | None = None,
+    options: Sequence[str] = (),
+) -> CudaKernel:
+    """Makes a JAX function of a ``__global__`` function.
+
+    Parameters take their roles from the C++ signature: ``const T*`` is an input, ``T*`` an output,
+    a by-value arithmetic type or struct a keyword argument that must be known when the call is
+    traced. The source is compiled when a call is lowered: with NVRTC for a GPU, with the machine's
+    C++ compiler for the CPU; compiled kernels are kept on disk.
+
+    ``out_shape``, ``grid``, ``block``, ``shared_mem`` and ``cluster`` are values, or functions that
+    are called with a ``jax.ShapeDtypeStruct`` for each input and the keywords of the call.
+
+    Args:
+        source: CUDA C++ text, or a ``Path`` to a .cu file; a ``Path`` to a .ptx, .cubin or .fatbin
+            file, or the bytes of one. Headers that it includes are read when a specialization is
+            compiled: one that is traced already does not see a change.
+        name: an ``extern "C"`` name, or a function or template instance as C++ writes it, where
+            ``{x}`` stands for the C++ type of input ``x``: ``"scale<{x}>"``.
+        out_shape: shape and dtype of the output, or a sequence of them, in the kernel's order;
+            parameters that are updated in place need none.
+        grid: blocks in the grid: an int or up to three. A zero launches nothing.
+        block: threads in a block: an int or up to three, 1024 at most in all.
+        shared_mem: dynamic shared memory per block, in bytes. More than 48 KB is opted in by
+            itself, up to the device's limit.
+        params: by name, a role or a C++ type that overrides the signature's: ``"inout"`` for what
+            is updated in place, ``"const float*"`` where a typedef hides a pointer,
+            ``"inout float*"`` for both. Images, and kernels that stand in an included header, need
+            it in full, in the kernel's order.
+        reference: the same function in jax.numpy, ``reference(*inputs, **keywords)``. Gives
+            derivatives, and stands in on the CPU where the source cannot run.
+        cluster: blocks in a thread block cluster.
+        cooperative: whether all blocks must be on the device at the same time.
+        vmap: ``"sequential"`` launches the kernel once per element of a batch; ``None`` refuses to
+            be batched.
+        cpu: what runs on the CPU: ``"source"``, ``"reference"``, or ``"auto"``: the source where it
+            can run, else the reference.
+        defines: preprocessor macros: numbers, strings, ``True`` for 1, ``False`` for 0, ``None``
+            for an empty one.
+        options: further options for NVRTC, one string each.
+
+    Returns:
+        A function of the inputs (by position) and by-value parameters (by keyword) that returns the
+        outputs in the kernel's order: an array, or a tuple of several. It composes with
+        ``jax.jit``, and has ``defvjp`` and ``defjvp`` for rules of your own.
+
+    Raises:
+        ValueError: if the source has no such kernel; the message lists those that are there.
+        TypeError: if a parameter is neither a value nor a pointer to values, if nothing is written,
+            or if an argument is of the wrong type.
+    """
+    checked = check_params(params)
+    code: CudaSource | Prebuilt
+    image = source
+    if isinstance(source, Path) and source.suffix in _IMAGE_SUFFIXES:
+        image = source.read_bytes()
+    if isinstance(image, bytes | Mapping):
+        code = _prebuilt(image, name)
+        if not checked:
+            raise ValueError(
+                f"kernel '{name}' is given as an image, which does not tell what its parameters "
+                "are: list all of them, params={'x': 'const float*', 'out': 'float*', 'n': 'int'}"
+            )
+        if defines or options:
+            raise TypeError(
+                f"kernel '{name}' is given as an image, which is compiled already: defines= and "
+                "options= are for source"
+            )
+    else:
+        code = CudaSource(_source(source, name, _defines(defines), _options(options)))
+    return CudaKernel(
+        code,
+        name,
+        out_shape=out_shape,
+        grid=grid,
+        block=block,
+        shared_mem=shared_mem,
+        params=checked,
+        reference=reference,
+        cluster=cluster,
+        cooperative=cooperative,
+        vmap=vmap,
+        cpu=cpu,
+    )
+
+
+def kernel_call(
+    image: bytes | Path,
+    entry: str,
+    *,
+    params: Mapping[str, str],
+    out_shape: Any,
+    grid: Any,
+    block: Any,
+    shared_mem: Any = 0,
+    reference: Callable[..., Any] | None = None,
+    cluster: Any = 1,
+    cooperative: bool = False,
+    vmap: str | None = None,
+    cpu: str = "auto",
+) -> CudaKernel:
+    """Makes a JAX function of an entry of a compiled image: no source, everything explicit.
+
+    Args:
+        image: a cubin, PTX or fatbin, or the ``Path`` of one.
+        entry: the name in the image (for C++, the mangled one).
+        params: every parameter's C++ type by name, in the kernel's order, as ``cuda_kernel`` takes
+            it: ``{"x": "const float*", "u": "inout float*", "out": "float*", "n": "int"}``.
+        out_shape: as ``cuda_kernel`` takes it.
+        grid: blocks in the grid.
+        block: threads in a block.
+        shared_mem: dynamic shared memory per block, in bytes.
+        reference: the same function in jax.numpy.
+        cluster: blocks in a thread block cluster.
+        cooperative: whether all blocks must be on the device at the same time.
+        vmap: ``None`` or ``"sequential"``.
+        cpu: what runs on the CPU; an image runs on a GPU only, so ``"auto"`` is the reference.
+
+    Returns:
+        A function as ``cuda_kernel`` returns it.
+
+    Raises:
+        TypeError: if the image is neither bytes nor a ``Path``.
+    """
+    if isinstance(image, Path):
+        image = image.read_bytes()
+    if not isinstance(image, bytes | Mapping):
+        raise TypeError(f"an image is bytes or a pathlib.Path; got {type(image).__name__}")
+    return cuda_kernel(
+        image,
+        entry,
+        params=params,
+        out_shape=out_shape,
+        grid=grid,
+        block=block,
+        shared_mem=shared_mem,
+        reference=reference,
+        cluster=cluster,
+        cooperative=cooperative,
+        vmap=vmap,
+        cpu=cpu,
+    )
+
+
+def _prebuilt(image: bytes | Mapping[str, bytes], name: str) -> Prebuilt:
+    images = {"cuda": image} if isinstance(image, bytes) else dict(image)
+    if wrong := set(images) - {"cuda", "cpu"}:
+        raise ValueError(
+            f"kernel '{name}': an image for {', '.join(map(repr, sorted(wrong)))}: the platforms "
+            "are 'cuda' and 'cpu'"
+        )
+    for data in images.values():
+        if not isinstance(data, bytes) or not data:
+            raise TypeError(f"kernel '{name}': an image is bytes that are not empty; got {data!r}")
+        if b"__global__" in data and data.isascii() and b".version" not in data:
+            raise TypeError(
+                f"kernel '{name}': bytes are taken for an image, and these are CUDA source: "
+                "pass a string, source.decode()"
+            )
+    return Prebuilt(tuple(sorted(images.items())))
+
+
+def _source(
+    source: Any, name: str, defines: tuple[tuple[str, str], ...], options: tuple[str, ...]
+) -> Source:
+    if isinstance(source, Path):
+        path = source.absolute()
+        text = path.read_text(encoding="utf-8")
+        return Source(
+            text, str(path), 1, defines, options, folder=path.resolve().parent, is_file=True
+        )
+    if not isinstance(source, str):
+        raise TypeError(
+            f"kernel '{name}': source is CUDA C++ text, a pathlib.Path, or the bytes of an image; "
+            f"got {type(source).__name__}"
+        )
+    if not source.strip():
+        raise ValueError(f"kernel '{name}': the source is empty")
+    if "\n" not in source and source.strip().endswith(_PATH_SUFFIXES):
+        raise ValueError(
+            f"kernel '{name}': a string is taken for CUDA source, and {source!r} looks like a "
+            f"file: pass pathlib.Path({source!r})"
+        )
+    filename, line = _find_in_caller(source, f"<{name}>")
+    caller = Path(filename)
+    folder = caller.resolve().parent if caller.is_file() else None
+    return Source(source, filename, line, defines, options, folder=folder)
+
+
+def _defines(defines: Mapping[str, Any] | None) -> tuple[tuple[str, str], ...]:
+    if not isinstance(defines or {}, Mapping):
+        raise TypeError(
+            f"defines={defines!r}: a mapping is expected, such as {{'TILE': 32}}; got "
+            f"{type(defines).__name__}"
+        )
+    found = []
+    for name, value in (defines or {}).items():
+        if not isinstance(name, str) or not isinstance(value, _MACRO_TYPES):
+            raise TypeError(
+                f"defines={{{name!r}: {value!r}}}: a name, and a number, a string, True, False or "
+                "None are expected"
+            )
+        text = "" if value is None else str(int(value) if isinstance(value, bool) else value)
+        found.append((name, text))
+    return tuple(sorted(found))
+
+
+def _options(options: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(options, str) or not all(isinstance(option, str) for option in options):
+        raise TypeError(
+            f"options={options!r}: a sequence of strings is expected, such as ['--use_fast_math']"
+        )
+    return tuple(options)
+
+
+def _find_in_caller(text: str, otherwise: str) -> tuple[str, int]:
+    """File and line of a source that stands in its caller's file, so that errors point there."""
+    filename = sys._getframe(3).f_code.co_filename  # past _source and cuda_kernel
+    before, found, _ = "".join(linecache.getlines(filename)).partition(text)
+    if not found:
+        return otherwise, 1
+    return filename, before.count("\n") + 1

@@ -1,0 +1,308 @@
+"""What ``cuda_kernel`` and ``kernel_call`` take, and what they refuse before any call."""
+
+import copy
+import inspect
+import pickle
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jax_graphenc as jge
+from jax_graphenc.compiler import UnknownKernelError
+
+SCALE = r"""
+template <typename T> __global__ void scale(const T* x, T* out, float a) {
+  int i = threadIdx.x; out[i] = T(a) * x[i];
+}
+extern "C" __global__ void inc(float* u) { u[threadIdx.x] += 1; }
+"""
+X = np.arange(8, dtype=np.float32)
+
+
+def make(source, name, **changes):
+    arguments = {"out_shape": lambda x, *_, **__: x, "grid": 1, "block": 8}
+    return jge.cuda_kernel(source, name, **{**arguments, **changes})
+
+
+def body(text, parameters="const float* x, float* out", name="f"):
+    return f'extern "C" __global__ void {name}({parameters}) {{ int i = threadIdx.x; {text} }}'
+
+
+# ---------------------------------------------------------------------- source
+
+
+@pytest.mark.parametrize(
+    ("source", "error", "pattern"),
+    [
+        (None, TypeError, r"source is CUDA C\+\+ text, a pathlib.Path, .*; got NoneType"),
+        ("", ValueError, "kernel 'f': the source is empty"),
+        (" \n", ValueError, "kernel 'f': the source is empty"),
+        ("kernels/f.cu", ValueError, r"looks like a file: pass pathlib.Path\('kernels/f.cu'\)"),
+        ("f.ptx", ValueError, r"looks like a file: pass pathlib.Path\('f.ptx'\)"),
+        (body("").encode(), TypeError, r"these are CUDA source: pass a string, source.decode\(\)"),
+        (b"", TypeError, "an image is bytes that are not empty"),
+        ({"gpu": b"x"}, ValueError, "an image for 'gpu': the platforms are 'cuda' and 'cpu'"),
+        ({"cuda": "x"}, TypeError, "an image is bytes"),
+    ],
+)
+def test_sources_that_are_none(source, error, pattern):
+    with pytest.raises(error, match=pattern):
+        make(source, "f", params={"x": "const float*", "out": "float*"})
+
+
+@pytest.mark.usefixtures("cpu")
+def test_images_of_kernel_call(tmp_path):
+    params = {"x": "const float*", "out": "float*"}
+    launch = {"params": params, "out_shape": lambda x: x, "grid": 1, "block": 1}
+    with pytest.raises(TypeError, match=r"an image is bytes or a pathlib.Path; got str"):
+        jge.kernel_call("f.cubin", "f", **launch)
+    path = tmp_path / "image"
+    path.write_bytes(b"\x7fELF")
+    kernel = jge.kernel_call(
+        path, "f", **launch, cpu="reference", reference=jnp.sin, vmap="sequential"
+    )
+    np.testing.assert_allclose(jax.vmap(kernel)(X), np.sin(X), rtol=1e-6)
+
+
+@pytest.mark.parametrize("more", [{"defines": {"A": 1}}, {"options": ["-w"]}])
+def test_what_is_compiled_already_takes_no_compilers_options(more):
+    with pytest.raises(TypeError, match="compiled already: defines= and options= are for source"):
+        make(b"\x7fELF", "f", params={"x": "const float*", "out": "float*"}, **more)
+
+
+# ---------------------------------------------------------------------- defines and options
+
+
+def test_defines_are_what_c_expects():
+    source = body("""
+        #if !USE || OFF
+        wrong
+        #endif
+        out[i] = sizeof(NAME) + N + F EMPTY;""")
+    source = source.replace("{ int i = threadIdx.x;", "{ int i = threadIdx.x;\n")
+    kernel = make(
+        source,
+        "f",
+        defines={
+            "USE": True,
+            "OFF": False,
+            "EMPTY": None,
+            "N": np.int64(3),
+            "F": 0.5,
+            "NAME": "char",
+        },
+    )
+    np.testing.assert_array_equal(kernel(X), np.full(8, 4.5))
+
+
+@pytest.mark.parametrize(
+    ("more", "pattern"),
+    [
+        ({"defines": {"A": [1]}}, r"defines=\{'A': \[1\]\}: a name, and a number"),
+        ({"defines": {3: 1}}, r"defines=\{3: 1\}: a name, and a number"),
+        ({"defines": ["A"]}, r"defines=\['A'\]: a mapping is expected"),
+        ({"options": "-DA=1"}, r"options='-DA=1': a sequence of strings is expected"),
+        ({"options": [1]}, r"options=\[1\]: a sequence of strings is expected"),
+        ({"params": ["inout"]}, r"params=\['inout'\]: a mapping is expected"),
+        ({"params": {"out": 3}}, r"params=\{'out': 3\}: a parameter's name and a string"),
+    ],
+)
+def test_tables_of_the_wrong_type(more, pattern):
+    with pytest.raises(TypeError, match=pattern):
+        make(body(""), "f", **more)
+
+
+# ---------------------------------------------------------------------- name
+
+
+@pytest.mark.parametrize("name", ["scale<{x>", "scale<{}>", "scale<x}>", "scale<{x!r}>"])
+def test_braces_hold_the_name_of_an_input(name):
+    with pytest.raises(ValueError, match=r"braces hold the name of an input, such as 'scale<{x}>'"):
+        make(SCALE, name)
+
+
+def test_a_template_is_looked_up_when_it_is_defined():
+    with pytest.raises(ValueError, match=r"no __global__ function `scal<{x}>`; it has scale<T>"):
+        make(SCALE, "scal<{x}>")
+    for name in ("out", "z"):
+        with pytest.raises(ValueError, match=rf"'{name}' is no input; the inputs are x"):
+            make(SCALE, f"scale<{{{name}}}>")
+
+
+def test_a_kernel_that_writes_nothing_is_refused_when_it_is_defined():
+    for shape in (None, jax.ShapeDtypeStruct((1,), jnp.float32)):
+        with pytest.raises(TypeError, match="has no output: every pointer is const"):
+            make(body("", "const float* x"), "f", out_shape=shape)
+
+
+# ---------------------------------------------------------------------- params
+
+
+@pytest.mark.parametrize("text", ["InOut", "in-out", "output", "Float"])
+def test_what_is_neither_a_role_nor_a_type_is_refused(text):
+    with pytest.raises(ValueError, match=rf"'{text}' is no role, which are in, out, inout, value"):
+        make(SCALE, "inc", params={"u": text})
+
+
+@pytest.mark.parametrize(
+    ("text", "role"),
+    [
+        *(("const float* __restrict__", "in"), ("float const * const restrict", "in")),
+        *(("float* const", "out"), ("volatile float *__restrict", "out")),
+        *(("inout float* __restrict__", "inout"), ("in float*", "in"), ("float", "value")),
+    ],
+)
+def test_types_as_c_writes_them(text, role):
+    kernel = jge.kernel_call(
+        b"\x7fELF", "f", params={"x": text, "out": "float*"}, out_shape=X, grid=1, block=1
+    )
+    x, _ = kernel.parameters(())
+    assert (x.role, x.type) == (role, "float")
+
+
+def header(folder, text):
+    (folder / "part.h").write_text(text)
+    path = folder / "whole.cu"
+    path.write_text('#include "part.h"\n')
+    return path
+
+
+def test_a_typedef_of_a_header_passed_by_position_suggests_params(tmp_path):
+    path = header(tmp_path, "typedef const float* In;\n")
+    path.write_text(
+        path.read_text() + "struct Step { int n; };\n"
+        'extern "C" __global__ void f(In x, float* out, Step s) { out[0] = x[s.n]; }\n'
+    )
+    step = np.array((3,), [("n", "i4")])[()]
+    calls = []
+    kernel = make(path, "f", out_shape=lambda x, **_: calls.append(x) or x)
+    with pytest.raises(TypeError, match=r"takes 0 inputs \(none\); got 1\. 'x' is of type In") as e:
+        kernel(X)
+    assert "if it is a pointer, write params={'x': 'const float*'}" in str(e.value)
+    assert "Step, which" not in str(e.value)
+    assert not calls
+    kernel = make(path, "f", params={"x": "const float*"}, out_shape=X[:1])
+    assert kernel(X, s=step)[0] == 3
+
+
+def test_a_kernel_of_a_header_needs_params_in_full(tmp_path):
+    path = header(tmp_path, body("out[i] = 2 * x[i];"))
+    with pytest.raises(ValueError, match=r"Included files are not looked into: .* params= in full"):
+        make(path, "f")
+    with pytest.raises(ValueError, match="params= in full"):
+        make(path, "f", params={"x": "in", "out": "float*"})
+    kernel = make(path, "f", params={"x": "const float*", "out": "float*"})
+    np.testing.assert_array_equal(kernel(X), 2 * X)
+    with pytest.raises(ValueError, match="it has none at all"):
+        make("struct S {};", "f", params={"x": "const float*", "out": "float*"})
+
+
+def test_a_missing_input_of_a_template_is_counted():
+    with pytest.raises(TypeError, match=r"takes 1 inputs \(x\); got 0"):
+        make(SCALE, "scale<{x}>")(a=1.0)
+
+
+def test_a_dtype_that_cuda_has_no_type_for():
+    with pytest.raises(TypeError, match=r"'scale': input 'x': CUDA C\+\+ has no type for .*int4"):
+        make(SCALE, "scale<{x}>")(jnp.zeros(8, jnp.int4), a=1.0)
+
+
+def test_types_that_begin_with_const():
+    source = "struct my_constants { float a; };\n" + body("out[i].a = 1;", "my_constants* out")
+    kernel = make(source, "f", out_shape=jax.ShapeDtypeStruct((8,), jnp.float32))
+    np.testing.assert_array_equal(kernel(), np.ones(8))
+
+
+# ---------------------------------------------------------------------- calls
+
+
+def test_keywords_that_python_cannot_name():
+    kernel = make(body("out[i] = lambda + self;", "float* out, float lambda, int self"), "f")
+    with pytest.raises(TypeError, match="keyword lambda, self is missing"):
+        kernel()
+    kernel = make(
+        body("out[i] = lambda + self;", "float* out, float lambda, int self"), "f", out_shape=X
+    )
+    np.testing.assert_array_equal(kernel(self=1, **{"lambda": 0.5}), np.full(8, 1.5))
+    assert str(inspect.signature(kernel)) == "(*, self, **keywords__)"
+
+
+def test_python_sees_the_signature():
+    kernel = make(SCALE, "scale<{x}>")
+    assert str(inspect.signature(kernel)) == "(x, /, *, a)"
+    assert "scale<{x}>(const {x}* x, {x}* out, float a)" in kernel.__doc__
+    assert repr(kernel) == "<cuda_kernel scale<{x}>(const {x}* x, {x}* out, float a)>"
+    jitted = jax.jit(kernel, static_argnames="a")
+    np.testing.assert_array_equal(jitted(X, a=2.0), 2 * X)
+
+
+def test_launches_take_numpy_integers_and_arrays_of_them():
+    kernel = make(body("out[i] = 2 * x[i];"), "f", grid=np.array([1, 1]), block=np.int64(8))
+    np.testing.assert_array_equal(kernel(X), 2 * X)
+    for grid in (np.array([1.5]), np.array([[1]]), np.array([True])):
+        with pytest.raises(TypeError, match=r"kernel 'f': grid="):
+            make(body(""), "f", grid=grid)(X)
+
+
+@pytest.mark.parametrize("shared", [(1024, 7), 1.5, [64]])
+def test_shared_memory_is_one_number(shared):
+    with pytest.raises(TypeError, match=r"kernel 'f': shared_mem=.* is not an integer"):
+        make(body(""), "f", shared_mem=shared)(X)
+
+
+def test_64_bit_types_say_how_to_have_them():
+    kernel = make(body("out[i] = x[i];", "const double* x, double* out"), "f")
+    with pytest.raises(TypeError, match=r'jax.config.update\("jax_enable_x64", True\)'):
+        kernel(np.ones(8))
+    with jax.enable_x64(True):
+        np.testing.assert_array_equal(kernel(np.ones(8)), np.ones(8))
+        with pytest.raises(TypeError, match=r"points to double; got int32\. Convert it"):
+            kernel(np.ones(8, np.int32))
+
+
+def shape_of(x, **_):
+    return x
+
+
+@pytest.mark.parametrize(
+    "copied", [copy.copy, copy.deepcopy, lambda k: pickle.loads(pickle.dumps(k))]
+)
+def test_a_copy_has_rules_of_its_own(copied):
+    kernel = make(SCALE, "scale<{x}>", out_shape=shape_of)
+    kernel(X, a=2.0)
+    other = copied(kernel)
+    other.defjvp(lambda primals, tangents, *, a: (kernel(*primals, a=a), 10 * tangents[0]))
+    np.testing.assert_array_equal(other(X, a=2.0), 2 * X)
+    _, tangent = jax.jvp(lambda x: other(x, a=2.0), (X,), (X,))
+    np.testing.assert_array_equal(tangent, 10 * X)
+    with pytest.raises(
+        NotImplementedError, match=r"with scale\.defvjp\(fwd, bwd\) or scale\.defjvp"
+    ):
+        jax.jvp(lambda x: kernel(x, a=2.0), (X,), (X,))
+
+
+@pytest.mark.parametrize("kind", [UnknownKernelError, jge.KernelCompileError])
+def test_errors_can_be_sent_to_another_process(kind):
+    error = pickle.loads(pickle.dumps(kind("message", "log")))
+    assert (str(error), error.log) == ("message", "log")
+
+
+def test_clear_caches(tmp_path):
+    kernel = make(body("out[i] = 3 * x[i];"), "f")
+    with jge.options(cache_dir=tmp_path / "cache"):
+        for disk, expected in ((None, (1, 0)), (False, (0, 1)), (True, (1, 0))):
+            if disk is not None:
+                jge.clear_caches(disk)
+            jge.reset_stats()
+            jax.jit(lambda x: kernel(x)).lower(X)
+            jax.clear_caches()
+            stats = jge.stats()
+            assert (stats["compiled"], stats["disk_hits"]) == expected
+
+
+@pytest.mark.parametrize("device", [3, "cpu"])
+def test_device_info_of_what_is_no_device(device):
+    with pytest.raises(TypeError, match=r"one of jax.devices\(\) is expected; got"):
+        jge.device_info(device)

@@ -1,0 +1,70 @@
+"""Options in scopes: each ends with what it changed undone, in whatever order they end."""
+
+import contextlib
+import itertools
+
+import pytest
+
+import jax_graphenc as jge
+from jax_graphenc.options import current
+
+
+@pytest.fixture(autouse=True)
+def defaults():
+    with jge.options(debug=False, max_ops_per_graph=None, max_mb_per_graph=None):
+        yield
+
+
+@pytest.mark.usefixtures("cpu")
+def test_options_hold_for_a_scope():
+    before = jge.graph_limits()
+    assert before.ops_source == "table"
+    with jge.options(max_ops_per_graph=7):
+        assert jge.graph_limits().max_ops == 7
+        assert jge.graph_limits().ops_source == "option"
+    assert jge.graph_limits() == before
+
+
+def test_a_scope_that_ends_out_of_order_takes_its_own_options_only():
+    first, second = jge.options(debug=True), jge.options(max_ops_per_graph=5)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert (current().debug, current().max_ops_per_graph) == (False, 5)
+    second.__exit__(None, None, None)
+    assert (current().debug, current().max_ops_per_graph) == (False, None)
+
+
+@pytest.mark.parametrize("entered", list(itertools.permutations(range(3))))
+@pytest.mark.parametrize("left", list(itertools.permutations(range(3))))
+def test_scopes_of_one_option_end_in_any_order(entered, left):
+    scopes = [jge.options(debug=True, max_ops_per_graph=1 + i) for i in range(3)]
+    for i in entered:
+        scopes[i].__enter__()
+    still_open = {0, 1, 2}
+    for i in left:
+        scopes[i].__exit__(None, None, None)
+        still_open.remove(i)
+        newest = max(still_open, default=None)
+        assert current().debug == bool(still_open)
+        assert current().max_ops_per_graph == (None if newest is None else 1 + newest)
+
+
+def test_what_is_set_inside_a_scope_stays_unless_the_scope_changed_it():
+    with jge.options(debug=True):
+        jge.options(max_mb_per_graph=9, debug=True)
+    assert (current().debug, current().max_mb_per_graph) == (False, 9)
+
+
+def test_a_scope_can_be_entered_again():
+    scope = jge.options(debug=True)
+    for _ in range(2):
+        with scope:
+            assert current().debug
+        assert not current().debug
+
+
+def test_a_scope_ends_by_an_error_too():
+    with contextlib.suppress(KeyError), jge.options(debug=True):
+        raise KeyError
+    assert not current().debug
