@@ -5,12 +5,23 @@
 
 namespace jge {
 
-Device::Device(const Driver& driver, int ordinal)
-    : driver_(driver), info_(query_device(driver, ordinal)) {
+namespace {
+
+CUcontext retain(const Driver& driver, int ordinal) {
   CUdevice device = 0;
   JGE_CALL(driver, cuDeviceGet, &device, ordinal);
-  JGE_CALL(driver, cuDevicePrimaryCtxRetain, &context_, device);
+  CUcontext context = nullptr;
+  JGE_CALL(driver, cuDevicePrimaryCtxRetain, &context, device);
+  return context;
 }
+
+}  // namespace
+
+Device::Device(const Driver& driver, int ordinal)
+    : driver_(driver),
+      info_(query_device(driver, ordinal)),
+      context_(retain(driver, ordinal)),
+      worker_(driver, context_) {}
 
 const Image& Device::image(const std::shared_ptr<const ImageBytes>& bytes) {
   std::lock_guard lock(mutex_);

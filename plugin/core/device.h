@@ -8,6 +8,7 @@
 #include "core/device_info.h"
 #include "core/exec_cache.h"
 #include "core/image.h"
+#include "core/worker.h"
 
 namespace jge {
 
@@ -21,6 +22,7 @@ class Device {
   CUcontext context() const { return context_; }
 
   ExecCache& execs() { return execs_; }
+  Worker& worker() { return worker_; }
 
   // The image on this device, loaded at first use and kept: graphs that XLA captured may use it for
   // as long as they like. The device's context must be current.
@@ -29,8 +31,9 @@ class Device {
  private:
   const Driver& driver_;
   DeviceInfo info_;
-  CUcontext context_ = nullptr;
+  CUcontext context_;
   ExecCache execs_;
+  Worker worker_;
   std::mutex mutex_;
   // Keyed by the interned bytes, which the image holds, so that the key stays theirs.
   std::unordered_map<const ImageBytes*, std::unique_ptr<Image>> images_;

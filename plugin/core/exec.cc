@@ -22,9 +22,7 @@ CUgraph create(const Driver& driver) {
 Exec::Exec(const Driver& driver) : driver_(driver), graph_(driver, create(driver)) {}
 
 void Exec::add(const Launch& launch, std::span<const std::uint32_t> dependencies) {
-  wait_for_.clear();
-  for (std::uint32_t on : dependencies) wait_for_.push_back(nodes_[on]);
-  nodes_.push_back(add_to_graph(driver_, graph_.get(), launch, wait_for_));
+  nodes_.push_back(add_to_graph(driver_, graph_.get(), launch, nodes_of(dependencies)));
   topology_.add(*launch.node, launch.sizes, dependencies);
   const KernelNode& node = *launch.node;
   told_.push_back({launch.function, node.grid, node.block, node.shared_bytes, parameters_.size()});
@@ -32,6 +30,31 @@ void Exec::add(const Launch& launch, std::span<const std::uint32_t> dependencies
     const auto* bytes = static_cast<const std::byte*>(launch.parameters[i]);
     parameters_.insert(parameters_.end(), bytes, bytes + launch.sizes[i]);
   }
+}
+
+void Exec::add_empty(std::span<const std::uint32_t> dependencies) {
+  const auto wait_for = nodes_of(dependencies);
+  CUgraphNode added = nullptr;
+  JGE_CALL(driver_, cuGraphAddEmptyNode, &added, graph_.get(), wait_for.data(), wait_for.size());
+  nodes_.push_back(added);
+  told_.emplace_back();
+  topology_.add_empty(dependencies);
+}
+
+void Exec::add_child(const ChildGraph& child, std::span<const std::uint32_t> dependencies) {
+  const auto wait_for = nodes_of(dependencies);
+  CUgraphNode added = nullptr;
+  JGE_CALL(driver_, cuGraphAddChildGraphNode, &added, graph_.get(), wait_for.data(),
+           wait_for.size(), child.get());
+  nodes_.push_back(added);
+  told_.emplace_back();
+  topology_.add_child(child, dependencies);
+}
+
+std::span<const CUgraphNode> Exec::nodes_of(std::span<const std::uint32_t> dependencies) {
+  wait_for_.clear();
+  for (std::uint32_t on : dependencies) wait_for_.push_back(nodes_[on]);
+  return wait_for_;
 }
 
 void Exec::instantiate() {
@@ -65,6 +88,10 @@ bool Exec::update(std::uint32_t index, const Launch& launch) {
       driver_.cuGraphExecKernelNodeSetParams(exec_.get(), nodes_[index], &params);
   if (result != CUDA_SUCCESS) throw_launch_error(driver_, result, launch);
   return true;
+}
+
+void Exec::update_child(std::uint32_t index, const ChildGraph& child) {
+  JGE_CALL(driver_, cuGraphExecChildGraphNodeSetParams, exec_.get(), nodes_[index], child.get());
 }
 
 void Exec::launch(CUstream stream) {

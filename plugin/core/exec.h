@@ -20,6 +20,8 @@ class Exec {
 
   // Adds the next node, which waits for earlier ones.
   void add(const Launch& launch, std::span<const std::uint32_t> dependencies);
+  void add_empty(std::span<const std::uint32_t> dependencies);
+  void add_child(const ChildGraph& child, std::span<const std::uint32_t> dependencies);
   // After the last node. Throws Error (resource_exhausted) when the device is out of memory.
   void instantiate();
 
@@ -29,6 +31,9 @@ class Exec {
   // Makes a node launch as given, if that differs from what it was told last. Returns whether it
   // did. If it throws, the exec must be dropped: what its nodes would do is no longer known.
   bool update(std::uint32_t node, const Launch& launch);
+
+  // Makes a node another graph of the same words.
+  void update_child(std::uint32_t node, const ChildGraph& child);
 
   void launch(CUstream stream);
 
@@ -44,12 +49,14 @@ class Exec {
     std::size_t first_parameter;  // into parameters_
   };
 
+  std::span<const CUgraphNode> nodes_of(std::span<const std::uint32_t> dependencies);
+
   const Driver& driver_;
   Topology topology_;
   Graph graph_;  // the template, whose node handles the exec is patched by
   GraphExec exec_;
   std::vector<CUgraphNode> nodes_;
-  std::vector<Told> told_;
+  std::vector<Told> told_;  // unused for nodes that are no kernels
   std::vector<std::byte> parameters_;
   std::vector<CUgraphNode> wait_for_;
 };

@@ -41,6 +41,18 @@ void LaunchSink::add(const Launch& launch, std::span<const std::uint32_t>) {
   }
 }
 
+void LaunchSink::add_empty(std::span<const std::uint32_t>) {}
+
+void LaunchSink::add_child(const ChildGraph& child, std::span<const std::uint32_t>) {
+  CUgraphExec made = nullptr;
+  JGE_CALL(driver_, cuGraphInstantiateWithFlags, &made, child.get(), 0);
+  // Destroyed at once: the driver keeps an executable graph until it has run.
+  const GraphExec exec(driver_, made);
+  JGE_CALL(driver_, cuGraphLaunch, exec.get(), stream_);
+  count(stats().instantiations);
+  count(stats().graph_launches);
+}
+
 void LaunchSink::finish() { count(stats().direct_launches, launched_); }
 
 CaptureSink::CaptureSink(const Driver& driver, CUstream stream) : driver_(driver), stream_(stream) {
@@ -55,16 +67,36 @@ CaptureSink::CaptureSink(const Driver& driver, CUstream stream) : driver_(driver
 }
 
 void CaptureSink::add(const Launch& launch, std::span<const std::uint32_t> dependencies) {
-  std::span<const CUgraphNode> wait_for = before_;
-  if (!dependencies.empty()) {
-    scratch_.clear();
-    for (std::uint32_t on : dependencies) {
-      scratch_.push_back(nodes_[on]);
-      has_dependents_[on] = true;
-    }
-    wait_for = scratch_;
+  added(add_to_graph(driver_, graph_, launch, nodes_of(dependencies)));
+}
+
+void CaptureSink::add_empty(std::span<const std::uint32_t> dependencies) {
+  const auto wait_for = nodes_of(dependencies);
+  CUgraphNode node = nullptr;
+  JGE_CALL(driver_, cuGraphAddEmptyNode, &node, graph_, wait_for.data(), wait_for.size());
+  added(node);
+}
+
+void CaptureSink::add_child(const ChildGraph& child, std::span<const std::uint32_t> dependencies) {
+  const auto wait_for = nodes_of(dependencies);
+  CUgraphNode node = nullptr;
+  JGE_CALL(driver_, cuGraphAddChildGraphNode, &node, graph_, wait_for.data(), wait_for.size(),
+           child.get());
+  added(node);
+}
+
+std::span<const CUgraphNode> CaptureSink::nodes_of(std::span<const std::uint32_t> dependencies) {
+  if (dependencies.empty()) return before_;
+  scratch_.clear();
+  for (std::uint32_t on : dependencies) {
+    scratch_.push_back(nodes_[on]);
+    has_dependents_[on] = true;
   }
-  nodes_.push_back(add_to_graph(driver_, graph_, launch, wait_for));
+  return scratch_;
+}
+
+void CaptureSink::added(CUgraphNode node) {
+  nodes_.push_back(node);
   has_dependents_.push_back(false);
 }
 

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "core/child_graph.h"
 #include "core/launch.h"
 #include "driver/driver.h"
 
@@ -16,6 +17,8 @@ class Sink {
  public:
   virtual ~Sink() = default;
   virtual void add(const Launch& launch, std::span<const std::uint32_t> dependencies) = 0;
+  virtual void add_empty(std::span<const std::uint32_t> dependencies) = 0;
+  virtual void add_child(const ChildGraph& child, std::span<const std::uint32_t> dependencies) = 0;
   // After the last node.
   virtual void finish() = 0;
 };
@@ -28,6 +31,8 @@ class LaunchSink final : public Sink {
   LaunchSink(const Driver& driver, CUstream stream, bool debug)
       : driver_(driver), stream_(stream), debug_(debug) {}
   void add(const Launch& launch, std::span<const std::uint32_t> dependencies) override;
+  void add_empty(std::span<const std::uint32_t> dependencies) override;
+  void add_child(const ChildGraph& child, std::span<const std::uint32_t> dependencies) override;
   void finish() override;
 
  private:
@@ -44,10 +49,15 @@ class CaptureSink final : public Sink {
   // The stream must be capturing. Throws Error if the capture has been invalidated.
   CaptureSink(const Driver& driver, CUstream stream);
   void add(const Launch& launch, std::span<const std::uint32_t> dependencies) override;
+  void add_empty(std::span<const std::uint32_t> dependencies) override;
+  void add_child(const ChildGraph& child, std::span<const std::uint32_t> dependencies) override;
   // The stream's next operation then waits for all nodes that no other waits for.
   void finish() override;
 
  private:
+  std::span<const CUgraphNode> nodes_of(std::span<const std::uint32_t> dependencies);
+  void added(CUgraphNode node);
+
   const Driver& driver_;
   CUstream stream_;
   CUgraph graph_ = nullptr;

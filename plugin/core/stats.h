@@ -7,20 +7,21 @@
 namespace jge {
 
 // X(name): one counter each, in the order they are shown.
-#define JGE_COUNTERS(X)                                                                  \
-  X(programs)                 /* programs decoded */                                     \
-  X(images_loaded)            /* images loaded, once per device */                       \
-  X(encoders)                 /* encoders made */                                        \
-  X(commits)                  /* batches handed over */                                  \
-  X(direct_launches)          /* kernels launched straight onto a stream */              \
-  X(graph_launches)           /* launches of executable graphs */                        \
-  X(instantiations)           /* executable graphs made */                               \
-  X(nodes_patched)            /* nodes of executable graphs whose arguments changed */   \
-  X(exec_hits)                /* graphs found in the cache */                            \
-  X(exec_misses)              /* graphs looked for in vain */                            \
-  X(exec_evictions)           /* executable graphs evicted */                            \
-  X(fallbacks_out_of_memory)  /* graphs launched node by node for lack of memory */      \
-  X(fallbacks_update_refused) /* graphs made anew because the driver refused a change */ \
+#define JGE_COUNTERS(X)                                                                       \
+  X(programs)                 /* programs decoded */                                          \
+  X(images_loaded)            /* images loaded, once per device */                            \
+  X(encoders)                 /* encoders made */                                             \
+  X(commits)                  /* batches handed over */                                       \
+  X(direct_launches)          /* kernels launched straight onto a stream */                   \
+  X(graph_launches)           /* launches of executable graphs */                             \
+  X(instantiations)           /* executable graphs made */                                    \
+  X(nodes_patched)            /* nodes of executable graphs whose arguments changed */        \
+  X(exec_hits)                /* graphs found in the cache */                                 \
+  X(exec_misses)              /* graphs looked for in vain */                                 \
+  X(exec_evictions)           /* executable graphs evicted */                                 \
+  X(fallbacks_out_of_memory)  /* graphs launched node by node for lack of memory */           \
+  X(fallbacks_update_refused) /* graphs made anew because the driver refused a change */      \
+  X(fallbacks_not_updatable)  /* graphs run once because a captured part cannot be patched */ \
   X(captured_nodes)           /* nodes added to a graph that somebody else captures */
 
 struct Stats {

@@ -7,7 +7,7 @@ namespace jge {
 namespace {
 
 // Low byte of a node's first word.
-enum Kind : std::uint64_t { kKernel = 1 };
+enum Kind : std::uint64_t { kKernel = 1, kEmpty = 2, kChild = 3 };
 constexpr std::uint64_t kCooperative = 1 << 8;
 constexpr std::uint64_t kCluster = 1 << 9;
 
@@ -26,6 +26,24 @@ void Topology::add(const KernelNode& node, std::span<const std::uint32_t> parame
     push(std::uint64_t{node.cluster.x} << 32 | node.cluster.y);
     push(node.cluster.z);
   }
+  push_edges(dependencies);
+}
+
+void Topology::add_empty(std::span<const std::uint32_t> dependencies) {
+  push(kEmpty | std::uint64_t{dependencies.size()} << 32);
+  push_edges(dependencies);
+}
+
+void Topology::add_child(const ChildGraph& child, std::span<const std::uint32_t> dependencies) {
+  push(kChild | std::uint64_t{dependencies.size()} << 32);
+  push(child.words().size());
+  for (std::uint64_t word : child.words()) push(word);
+  updatable_ = updatable_ && child.updatable();
+  push_edges(dependencies);
+}
+
+// Ends a node.
+void Topology::push_edges(std::span<const std::uint32_t> dependencies) {
   std::size_t i = 0;
   for (; i + 1 < dependencies.size(); i += 2) {
     push(std::uint64_t{dependencies[i]} << 32 | dependencies[i + 1]);
@@ -36,6 +54,7 @@ void Topology::add(const KernelNode& node, std::span<const std::uint32_t> parame
 
 void Topology::clear() {
   size_ = 0;
+  updatable_ = true;
   hash_ = {};
   words_.clear();
 }

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "core/child_graph.h"
 #include "core/program.h"
 
 namespace jge {
@@ -31,6 +32,12 @@ class Topology {
   void add(const KernelNode& node, std::span<const std::uint32_t> parameter_sizes,
            std::span<const std::uint32_t> dependencies);
 
+  void add_empty(std::span<const std::uint32_t> dependencies);
+  void add_child(const ChildGraph& child, std::span<const std::uint32_t> dependencies);
+
+  // Whether an executable of it can be patched for another graph of it, and so is worth keeping.
+  bool updatable() const { return updatable_; }
+
   std::uint32_t size() const { return size_; }
   const Hash128& hash() const { return hash_; }
 
@@ -42,12 +49,14 @@ class Topology {
   }
 
  private:
+  void push_edges(std::span<const std::uint32_t> dependencies);
   void push(std::uint64_t word) {
     words_.push_back(word);
     hash_.mix(word);
   }
 
   std::uint32_t size_ = 0;
+  bool updatable_ = true;
   Hash128 hash_;
   std::vector<std::uint64_t> words_;  // the nodes, one after the other; see add()
 };

@@ -1,0 +1,34 @@
+// plugin/core/child_graph.h: a captured graph that becomes one node of another.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/handle.h"
+
+namespace jge {
+
+// Stream work of library code, captured.
+class ChildGraph {
+ public:
+  // Takes the graph over and reads what its executable form depends on. Throws Error.
+  ChildGraph(const Driver& driver, CUgraph graph);
+
+  CUgraph get() const { return graph_.get(); }
+
+  // Kinds, attributes and edges of its nodes, nested graphs included; equal for graphs of which one
+  // can be patched into the other.
+  const std::vector<std::uint64_t>& words() const { return words_; }
+
+  // Whether an executable graph can be given another graph of the same words in its place.
+  bool updatable() const { return updatable_; }
+
+ private:
+  void read(const Driver& driver, CUgraph graph);
+
+  Graph graph_;
+  std::vector<std::uint64_t> words_;
+  bool updatable_ = true;
+};
+
+}  // namespace jge

@@ -1,0 +1,279 @@
+// tests/cpp/test_encoder_contexts.cc: concurrent regions, captures, handlers and temporaries.
+#include <atomic>
+#include <chrono>
+#include <ctime>
+#include <thread>
+
+#include "core/encoder.h"
+#include "core/error.h"
+#include "core/stats.h"
+#include "driver/host_driver.h"
+#include "program_fixture.h"
+
+namespace jge::test {
+namespace {
+
+template <class T>
+std::span<const std::byte> raw(const T& value) {
+  return std::as_bytes(std::span(&value, 1));
+}
+
+// An encoder on the session's stream and a way to append data = scale * data + shift.
+struct Direct : Fixture {
+  explicit Direct(const Driver& driver)
+      : Fixture(driver), encoder(device, session.stream), affine(session.function("affine")) {
+    node.block.x = 64;
+  }
+
+  void append(CUdeviceptr data, float scale, float shift) {
+    const int n = 10;
+    const std::span<const std::byte> parameters[] = {raw(data), raw(scale), raw(shift), raw(n)};
+    const Access access{0, data, data + 40, true, true};
+    encoder.append(affine, node, label, parameters, {&access, 1});
+  }
+
+  OptionsScope set;
+  Encoder encoder;
+  CUfunction affine;
+  KernelNode node;
+  const std::string label = "affine";
+};
+
+std::uint64_t cpu_nanoseconds() {
+  timespec now;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return std::uint64_t(now.tv_sec) * 1'000'000'000 + std::uint64_t(now.tv_nsec);
+}
+
+}  // namespace
+
+DRIVER_TEST(encoder_gives_the_same_result_with_and_without_graphs) {
+  Direct d(driver);
+  for (bool graphs : {false, true}) {
+    d.set->use_graphs = graphs;
+    Buffer<float> a(d.session, 10, 1.0f), b(d.session, 10, 2.0f);
+    for (int round = 0; round < 3; ++round) {
+      for (int i = 0; i < 6; ++i) d.append(i % 2 ? a.pointer : b.pointer, 2, 1);
+      d.encoder.commit();
+    }
+    EXPECT_EQ(a.first(), 1023.0f);
+    EXPECT_EQ(b.first(), 1535.0f);
+  }
+}
+
+DRIVER_TEST(encoder_replays_a_batch_it_has_seen) {
+  Direct d(driver);
+  Buffer<float> a(d.session, 10, 0.0f), b(d.session, 10, 0.0f);
+  const auto batch = [&](CUdeviceptr data, float shift) {
+    for (int i = 0; i < 13; ++i) d.append(data, 1, shift);
+    d.encoder.commit();
+  };
+  const std::uint64_t made = stats().instantiations, patched = stats().nodes_patched;
+  batch(a.pointer, 1);
+  EXPECT_EQ(stats().instantiations, made);
+  batch(a.pointer, 1);
+  EXPECT_EQ(stats().instantiations - made, 1u);
+  batch(a.pointer, 1);
+  EXPECT_EQ(stats().nodes_patched, patched);
+  batch(b.pointer, 2);
+  EXPECT_EQ(stats().nodes_patched - patched, 13u);
+  EXPECT_EQ(stats().instantiations - made, 1u);
+  EXPECT_EQ(a.first(), 39.0f);
+  EXPECT_EQ(b.first(), 26.0f);
+}
+
+DRIVER_TEST(encoder_orders_nothing_inside_a_concurrent_region) {
+  Direct d(driver);
+  d.set->graph_after = 0;
+  Buffer<float> a(d.session, 40, 1.0f);
+  CUgraph graph = nullptr;
+  OK(driver.cuStreamBeginCapture(d.session.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+  d.append(a.pointer, 2, 0);
+  d.encoder.begin_concurrent();
+  EXPECT_THROW(d.encoder.begin_concurrent(), Error, "inside another");
+  EXPECT_THROW(d.encoder.commit(), Error, "inside a concurrent region");
+  for (int i = 0; i < 3; ++i) d.append(a.pointer, 1, 0);  // the same memory, and yet no edges
+  d.encoder.end_concurrent();
+  EXPECT_THROW(d.encoder.end_concurrent(), Error, "no concurrent region");
+  d.append(a.pointer, 1, 1);
+  d.encoder.commit();
+  OK(driver.cuStreamEndCapture(d.session.stream, &graph));
+  TestGraph owned(d.session, graph);
+  std::size_t nodes = 0, edges = 0;
+  OK(driver.cuGraphGetNodes(graph, nullptr, &nodes));
+  OK(driver.cuGraphGetEdges(graph, nullptr, nullptr, nullptr, &edges));
+  EXPECT_EQ(nodes, 6u);  // one, three, the join, one
+  EXPECT_EQ(edges, 7u);  // to each of the three, from each to the join, from there
+  // The same nodes in a plain batch are another topology.
+  const std::uint64_t made = stats().instantiations;
+  for (int round = 0; round < 2; ++round) {
+    d.append(a.pointer, 2, 0);
+    d.encoder.begin_concurrent();
+    for (int i = 0; i < 3; ++i) d.append(a.pointer + 40 * i, 1, 1);
+    d.encoder.end_concurrent();
+    d.encoder.commit();
+    d.append(a.pointer, 1, 0);
+    for (int i = 0; i < 3; ++i) d.append(a.pointer + 40 * i, 1, 1);
+    d.append(a.pointer, 1, 0);
+    d.encoder.commit();
+  }
+  EXPECT_EQ(stats().instantiations - made, 2u);
+  EXPECT_EQ(a.first(), ((1 * 2 + 1 + 1) * 2 + 1 + 1) * 1.0f);
+}
+
+DRIVER_TEST(encoder_makes_a_capture_one_node) {
+  Direct d(driver);
+  d.set->graph_after = 0;
+  Buffer<float> a(d.session, 10, 1.0f), b(d.session, 10, 1.0f);
+  const auto batch = [&](CUdeviceptr data) {
+    const Access access{0, data, data + 40, true, true};
+    d.append(data, 2, 0);
+    const CUstream stream = d.encoder.begin_capture();
+    d.session.affine(data, 10, 1, 10, stream);
+    d.session.affine(data, 10, 2, 10, stream);
+    d.encoder.end_capture({&access, 1});
+    d.append(data, 1, 3);
+    d.encoder.commit();
+  };
+  const std::uint64_t made = stats().instantiations;
+  batch(a.pointer);
+  batch(b.pointer);  // patched into the first
+  EXPECT_EQ(stats().instantiations - made, 1u);
+  EXPECT_EQ(a.first(), 215.0f);
+  EXPECT_EQ(b.first(), 215.0f);
+  // Without graphs it runs all the same.
+  d.set->use_graphs = false;
+  batch(a.pointer);
+  EXPECT_EQ(a.first(), 43015.0f);
+}
+
+DRIVER_TEST(encoder_discards_a_capture) {
+  Direct d(driver);
+  Buffer<float> a(d.session, 10, 1.0f);
+  const CUstream stream = d.encoder.begin_capture();
+  EXPECT_THROW(d.encoder.begin_capture(), Error, "inside another");
+  d.session.affine(a.pointer, 10, 1, 10, stream);
+  d.encoder.discard_capture();
+  EXPECT_THROW(d.encoder.discard_capture(), Error, "no capture has begun");
+  EXPECT_THROW(d.encoder.end_capture({}), Error, "no capture has begun");
+  d.encoder.synchronize();
+  EXPECT_EQ(a.first(), 1.0f);
+}
+
+DRIVER_TEST(encoder_survives_an_error_inside_a_capture) {
+  Direct d(driver);
+  Buffer<float> a(d.session, 10, 1.0f);
+  for (bool discard : {false, true}) {
+    const CUstream stream = d.encoder.begin_capture();
+    d.session.affine(a.pointer, 10, 1, 10, stream);
+    EXPECT(driver.cuStreamSynchronize(stream) != CUDA_SUCCESS);  // forbidden: spoils the capture
+    if (discard) {
+      d.encoder.discard_capture();
+    } else {
+      EXPECT_THROW(d.encoder.end_capture({}), Error, "cuStreamEndCapture failed");
+    }
+  }
+  const CUstream stream = d.encoder.begin_capture();
+  d.session.affine(a.pointer, 10, 1, 10, stream);
+  const Access access{0, a.pointer, a.pointer + 40, true, true};
+  d.encoder.end_capture({&access, 1});
+  d.encoder.synchronize();
+  EXPECT_EQ(a.first(), 11.0f);
+}
+
+DRIVER_TEST(encoder_calls_back_off_the_launching_thread_when_work_is_done) {
+  Direct d(driver);
+  Buffer<float> a(d.session, 10, 1.0f);
+  std::atomic<int> called = 0;
+  std::atomic<bool> same_thread = false;
+  const auto me = std::this_thread::get_id();
+  for (int i = 0; i < 3; ++i) {
+    d.append(a.pointer, 2, 1);
+    d.encoder.add_completed_handler([&](CUresult result) {
+      if (std::this_thread::get_id() == me) same_thread = true;
+      if (result == CUDA_SUCCESS) ++called;
+    });
+  }
+  d.encoder.add_completed_handler([&](CUresult) { throw std::runtime_error("dropped"); });
+  d.encoder.synchronize();
+  EXPECT_EQ(called.load(), 3);
+  EXPECT(!same_thread);
+  EXPECT_EQ(a.first(), 15.0f);
+}
+
+DRIVER_TEST(encoder_keeps_temporaries_until_the_work_is_done) {
+  Direct d(driver);
+  Buffer<float> a(d.session, 10, 1.0f);
+  std::atomic<bool> gone = false;
+  d.append(a.pointer, 2, 1);
+  d.encoder.keep(std::shared_ptr<void>(nullptr, [&](void*) { gone = true; }));
+  EXPECT(!gone);
+  d.encoder.synchronize();
+  EXPECT(gone);
+}
+
+HOST_TEST(encoder_tells_handlers_of_a_failed_commit) {
+  Direct d(driver);
+  Buffer<float> a(d.session, 10, 1.0f);
+  std::atomic<CUresult> told = CUDA_SUCCESS;
+  d.append(a.pointer, 2, 1);
+  d.encoder.add_completed_handler([&](CUresult result) { told = result; });
+  host::fail_call("cuLaunchKernelEx", 1, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
+  EXPECT_THROW(d.encoder.commit(), Error, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES");
+  d.append(a.pointer, 2, 1);
+  d.encoder.synchronize();
+  EXPECT_EQ(told.load(), CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
+  EXPECT_EQ(a.first(), 3.0f);
+}
+
+// The event fails, so the handlers cannot be sent; they are with the next commit.
+HOST_TEST(encoder_loses_no_handler) {
+  Direct d(driver);
+  Buffer<float> a(d.session, 10, 1.0f);
+  std::atomic<int> called = 0;
+  d.append(a.pointer, 2, 1);
+  d.encoder.add_completed_handler([&](CUresult) { ++called; });
+  host::fail_call("cuEventCreate", 1, CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_THROW(d.encoder.commit(), Error, "cuEventCreate failed");
+  EXPECT_EQ(called.load(), 0);
+  d.encoder.synchronize();
+  EXPECT_EQ(called.load(), 1);
+  EXPECT_EQ(a.first(), 3.0f);  // the work was handed over once
+}
+
+DRIVER_TEST(encoder_rejects_handlers_while_its_stream_is_captured) {
+  Direct d(driver);
+  OK(driver.cuStreamBeginCapture(d.session.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+  EXPECT_THROW(d.encoder.add_completed_handler([](CUresult) {}), Error, "being captured");
+  CUgraph graph = nullptr;
+  OK(driver.cuStreamEndCapture(d.session.stream, &graph));
+  OK(driver.cuGraphDestroy(graph));
+}
+
+// Counted in processor time of the whole process, so that a thread that spins would show.
+HOST_TEST(idle_encoders_cost_nothing) {
+  Direct d(driver);
+  Buffer<float> a(d.session, 10, 1.0f);
+  std::vector<std::unique_ptr<Encoder>> encoders;
+  for (int i = 0; i < 8; ++i) {
+    encoders.push_back(std::make_unique<Encoder>(d.device, d.session.stream));
+    encoders.back()->add_completed_handler([](CUresult) {});
+    encoders.back()->synchronize();
+  }
+  const std::uint64_t before = cpu_nanoseconds();
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT(cpu_nanoseconds() - before < 50'000'000u);
+}
+
+HOST_TEST(the_worker_stops_and_starts_again) {
+  Direct d(driver);
+  std::atomic<int> called = 0;
+  for (int i = 0; i < 3; ++i) {
+    d.encoder.add_completed_handler([&](CUresult) { ++called; });
+    d.encoder.commit();
+    d.device.worker().stop();
+    EXPECT_EQ(called.load(), i + 1);
+  }
+}
+
+}  // namespace jge::test
