@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import os
 import platform
 import statistics
 import subprocess
@@ -22,16 +23,6 @@ def environment() -> dict[str, Any]:
     """The machine and the versions that a result belongs to."""
     info = jge.device_info()
     packages = ("jax", "jaxlib", "jax_graphenc", "cuda-bindings", "numpy")
-    try:
-        commit = subprocess.run(
-            ["git", "rev-parse", "HEAD"],
-            capture_output=True,
-            text=True,
-            check=True,
-            cwd=Path(__file__).parent,
-        ).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        commit = None
     return {
         "date": datetime.now(UTC).date().isoformat(),
         "device": info.name,
@@ -40,9 +31,20 @@ def environment() -> dict[str, Any]:
         "nvrtc": info.compiler_version,
         "python": platform.python_version(),
         "backend": jax.default_backend(),
-        "commit": commit,
+        "commit": os.environ.get("COMMIT") or _commit(),
         **{name: _version(name) for name in packages},
     }
+
+
+def _commit() -> str | None:
+    done = subprocess.run(
+        ["git", "rev-parse", "HEAD"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parent,
+    )
+    return done.stdout.strip() or None
 
 
 def _version(package: str) -> str | None:

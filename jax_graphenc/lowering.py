@@ -82,7 +82,7 @@ def emit(
 ) -> Sequence[Any]:
     """Emits the custom call that carries a program."""
     rule = jax.ffi.ffi_lowering(
-        UNCAPTURED_PROGRAM if uncaptured else PROGRAM, operand_output_aliases=made.aliases
+        UNCAPTURED_PROGRAM if uncaptured else PROGRAM, operand_output_aliases=dict(made.aliases)
     )
     results: Sequence[Any] = rule(ctx, *operands, program=made.encode())
     return results
@@ -144,7 +144,11 @@ def build_program(call: KernelCall, operands: Sequence[Any], target: str) -> pro
     )
     launches = 0 not in call.grid
     return program.Program(
-        call.label, argument_bytes, result_bytes, call.aliases(), (node,) if launches else ()
+        call.label,
+        argument_bytes,
+        result_bytes,
+        tuple(call.aliases().items()),
+        (node,) if launches else (),
     )
 
 

@@ -27,6 +27,11 @@ class Options:
             device. Read at each execution.
         max_mb_per_graph: megabytes (10^6 bytes) of distinct buffers per committed batch; ``None``
             takes the table's value. Read at each execution.
+        use_graphs: replay several nodes as an executable graph; otherwise launch each. Read at each
+            execution.
+        graph_cache_size: executable graphs kept per device. Read at each execution.
+        graph_after: how often a graph is launched node by node before it is instantiated, which
+            costs about twice as much as launching it once. Read at each execution.
         cache_dir: folder of compiled kernels; ``None`` switches the disk cache off. Read when a
             kernel is compiled.
         debug: synchronize after every kernel and name the one that failed. Read when a call is
@@ -35,48 +40,69 @@ class Options:
 
     max_ops_per_graph: int | None = None
     max_mb_per_graph: int | None = None
+    use_graphs: bool = True
+    graph_cache_size: int = 400
+    graph_after: int = 1
     cache_dir: Path | None = None
     debug: bool = False
 
 
-def _integer(text: str) -> int | None:
-    if not text.isdecimal() or int(text) < 1:
-        raise ValueError("a positive integer is expected")
-    return int(text)
+def _is_integer(value: Any, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
 def _boolean(text: str) -> bool:
-    if text.lower() in ("1", "true", "on"):
-        return True
-    if text.lower() in ("0", "false", "off", ""):
-        return False
-    raise ValueError("1 or 0 is expected")
+    known = {"1": True, "true": True, "on": True, "0": False, "false": False, "off": False}
+    return known[text.lower() or "0"]
 
 
-def _folder(text: str) -> Path | None:
-    return Path(text).expanduser().absolute() if text else None
+def _folder(value: str | os.PathLike[str] | None) -> Path | None:
+    return Path(value).expanduser().absolute() if value else None
 
 
-_PARSERS: dict[str, Callable[[str], Any]] = {
-    "max_ops_per_graph": _integer,
-    "max_mb_per_graph": _integer,
-    "cache_dir": _folder,
-    "debug": _boolean,
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """What values an option takes, and how a text becomes one."""
+
+    expected: str
+    accepts: Callable[[Any], bool]
+    parse: Callable[[str], Any]
+    convert: Callable[[Any], Any] = lambda value: value
+
+
+_LIMIT = _Kind("a positive integer", lambda v: v is None or _is_integer(v, 1), int)
+_SIZE = _Kind("a positive integer", lambda v: _is_integer(v, 1), int)
+_COUNT = _Kind("an integer from 0 on", lambda v: _is_integer(v, 0), int)
+_SWITCH = _Kind("True or False (1 or 0)", lambda v: isinstance(v, bool), _boolean)
+_FOLDER = _Kind("a folder", lambda v: isinstance(v, str | os.PathLike | None), str, _folder)
+
+_KINDS = {
+    "max_ops_per_graph": _LIMIT,
+    "max_mb_per_graph": _LIMIT,
+    "use_graphs": _SWITCH,
+    "graph_cache_size": _SIZE,
+    "graph_after": _COUNT,
+    "cache_dir": _FOLDER,
+    "debug": _SWITCH,
 }
 
 
 def _from_environment() -> Options:
     found: dict[str, Any] = {"cache_dir": platformdirs.user_cache_path("jax_graphenc")}
-    for name, parse in _PARSERS.items():
+    for name, kind in _KINDS.items():
         variable = ENVIRONMENT_PREFIX + name.upper()
-        if variable not in os.environ:
+        text = os.environ.get(variable)
+        if text is None:
             continue
         try:
-            found[name] = parse(os.environ[variable])
-        except ValueError as error:
+            value = kind.parse(text)
+        except (ValueError, KeyError):
+            value = None
+        if value is None or not kind.accepts(value):
             raise ValueError(
-                f"environment variable {variable}={os.environ[variable]!r}: {error}"
-            ) from None
+                f"environment variable {variable}={text!r}: {kind.expected} is expected"
+            )
+        found[name] = kind.convert(value)
     return Options(**found)
 
 
@@ -95,6 +121,9 @@ def _install(options: Options) -> None:
     _core.set_options(
         max_ops_per_graph=options.max_ops_per_graph or 0,
         max_mb_per_graph=options.max_mb_per_graph or 0,
+        use_graphs=options.use_graphs,
+        graph_cache_size=options.graph_cache_size,
+        graph_after=options.graph_after,
         debug=options.debug,
     )
 
@@ -166,16 +195,11 @@ class options:
 
 
 def _checked(name: str, value: Any) -> Any:
-    if name == "debug":
-        if not isinstance(value, bool):
-            raise ValueError(f"option debug={value!r}: True or False is expected")
-    elif name == "cache_dir":
-        if not isinstance(value, str | os.PathLike | None):
-            raise ValueError(f"option cache_dir={value!r}: a folder or None is expected")
-        return Path(value).expanduser().absolute() if value is not None else None
-    elif value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise ValueError(f"option {name}={value!r}: a positive integer or None is expected")
-    return value
+    kind = _KINDS[name]
+    if not kind.accepts(value):
+        optional = " or None" if kind in (_LIMIT, _FOLDER) else ""
+        raise ValueError(f"option {name}={value!r}: {kind.expected}{optional} is expected")
+    return kind.convert(value)
 
 
 _install(_from_environment())

@@ -1,6 +1,9 @@
-"""The JAX primitive of a kernel call, and its rules.
+"""The JAX primitives, and their rules, for those who write rules of their own.
 
-Exported for those who write rules of their own: ``kernel_p.bind(*operands, call=KernelCall(...))``.
+``kernel_p.bind(*operands, call=KernelCall(...))`` is one kernel, compiled when it is lowered.
+``program_p.bind(*operands, program=Program(...), results=..., uncaptured=...)`` is a program that
+is already made for one platform: its arguments are the operands; ``results`` has the shape and dtype
+of each of its results.
 """
 
 from __future__ import annotations
@@ -10,13 +13,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir, xla
 
 from jax_graphenc import lowering
 from jax_graphenc.call import KernelCall
+from jax_graphenc.program import Program
 
-__all__ = ["KernelCall", "kernel_p"]
+Results = tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]
+
+__all__ = ["KernelCall", "Program", "kernel_p", "program_p"]
 
 kernel_p = Primitive("cuda_kernel")
 kernel_p.multiple_results = True
@@ -67,6 +74,30 @@ def _batch(
 
 
 batching.primitive_batchers[kernel_p] = _batch
+
+program_p = Primitive("cuda_program")
+program_p.multiple_results = True
+program_p.def_impl(functools.partial(xla.apply_primitive, program_p))
+
+
+def _abstract_eval_program(
+    *operands: Any, program: Program, results: Results, uncaptured: bool
+) -> list[jax.core.ShapedArray]:
+    return [jax.core.ShapedArray(shape, dtype) for shape, dtype in results]
+
+
+def _lower_program(
+    ctx: mlir.LoweringRuleContext,
+    *operands: Any,
+    program: Program,
+    results: Results,
+    uncaptured: bool,
+) -> Sequence[Any]:
+    return lowering.emit(ctx, operands, program, uncaptured=uncaptured)
+
+
+program_p.def_abstract_eval(_abstract_eval_program)
+mlir.register_lowering(program_p, _lower_program)
 
 for _platform in ("cpu", "cuda"):
     mlir.register_lowering(

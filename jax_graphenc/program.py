@@ -70,20 +70,20 @@ class Program:
         name: shown in errors and profiles.
         arguments: bytes of each operand of the custom call.
         results: bytes of each result.
-        aliases: operand to result, where both share their memory.
+        aliases: (operand, result) pairs that share their memory.
     """
 
     name: str
     arguments: tuple[int, ...]
     results: tuple[int, ...]
-    aliases: dict[int, int]
+    aliases: tuple[tuple[int, int], ...]
     nodes: tuple[Node, ...]
 
     def encode(self) -> bytes:
         """The program as bytes, the same for equal programs in every process."""
         kernels = list(dict.fromkeys(node.kernel for node in self.nodes))
         images = list(dict.fromkeys(kernel.image for kernel in kernels))
-        argument_of = {result: argument for argument, result in self.aliases.items()}
+        argument_of = {result: argument for argument, result in self.aliases}
         out = bytearray(b"JGEP" + struct.pack("<I", _core.PROGRAM_VERSION))
         out += _string(self.name)
         out += struct.pack("<I", len(self.arguments))

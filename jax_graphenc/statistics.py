@@ -10,14 +10,14 @@ def stats() -> dict[str, int]:
     """What has been done since the process began or ``reset_stats`` was called.
 
     Returns:
-        Counts by name: ``programs`` decoded, ``images_loaded``, ``encoders`` made, ``nodes`` handed
-        to a stream or a capture, ``commits``, ``direct_launches`` of kernels onto a stream,
-        ``captured_nodes`` added to a graph that XLA captures; and of the compilers: ``compiled``
-        sources, ``disk_hits`` and ``memory_hits``.
+        Counts by name. ``programs`` decoded, ``images_loaded``, ``encoders`` made; ``commits`` of
+        batches, ``direct_launches`` of kernels onto a stream, ``captured_nodes`` added to a graph
+        that XLA captures, ``graph_launches`` of executable graphs; of these graphs:
+        ``instantiations``, ``nodes_patched``, ``exec_hits`` and ``exec_misses`` in their cache,
+        ``exec_evictions``, and ``fallbacks_*`` by reason; of the compilers: ``compiled`` sources,
+        ``disk_hits`` and ``memory_hits``.
     """
-    native = _core.stats()
-    nodes = native["direct_launches"] + native["captured_nodes"]
-    return {"nodes": nodes, **native, **compile_counts()}
+    return {**_core.stats(), **compile_counts()}
 
 
 def reset_stats() -> None:

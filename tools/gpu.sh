@@ -46,13 +46,14 @@ nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
 step build build_package
 step build-cpp build_tests
 step cpp build/gpu/tests/cpp/jge_tests
-step python-gpu "${pytest[@]}" tests/gpu tests/python/test_{kernel,errors,process,demo}.py
+step python-gpu "${pytest[@]}" tests/gpu tests/python/test_{kernel,errors,definitions,process,program,demo}.py
 step python-cpu env JAX_PLATFORMS=cpu "${pytest[@]}" tests/python
 step demo "$PYTHON" examples/perona_malik.py --out "$out/demo.png"
 if command -v compute-sanitizer > /dev/null; then
   step memcheck compute-sanitizer --error-exitcode 1 --report-api-errors no build/gpu/tests/cpp/jge_tests --driver cuda encoder
 fi
 step lone-kernel "$PYTHON" benchmarks/lone_kernel.py --out "$work/lone-kernel.json"
+step chain "$PYTHON" benchmarks/chain.py --out "$work/chain.json"
 
 "$PYTHON" tools/collect_results.py "$work" "$out/results.json"
 if [ ${#failed[@]} -gt 0 ]; then

@@ -81,9 +81,13 @@ nb::dict stats() {
   return out;
 }
 
-void set_options(int max_ops_per_graph, int max_mb_per_graph, bool debug) {
+void set_options(int max_ops_per_graph, int max_mb_per_graph, bool use_graphs,
+                 int graph_cache_size, int graph_after, bool debug) {
   jge::options().max_ops_per_graph = max_ops_per_graph;
   jge::options().max_mb_per_graph = max_mb_per_graph;
+  jge::options().use_graphs = use_graphs;
+  jge::options().graph_cache_size = graph_cache_size;
+  jge::options().graph_after = graph_after;
   jge::options().debug = debug;
 }
 
@@ -158,7 +162,7 @@ NB_MODULE(_core, m) {
   m.def("stats", &stats);
   m.def("reset_stats", [] { jge::stats().reset(); });
   m.def("set_options", &set_options, nb::kw_only(), "max_ops_per_graph"_a, "max_mb_per_graph"_a,
-        "debug"_a);
+        "use_graphs"_a, "graph_cache_size"_a, "graph_after"_a, "debug"_a);
   m.def("describe_program", &describe_program, "program"_a);
   m.def("image_kernels", &image_kernels, "image"_a);
   m.def("demangle", &demangle, "name"_a);

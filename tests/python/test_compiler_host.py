@@ -332,7 +332,8 @@ with t.loaded(t.compile_({text!r}, "k")) as m:
 
 def run_python(script: str) -> bytes:
     here = Path(__file__).parent
-    path = os.pathsep.join((str(here), str(here.parents[1])))
+    inherited = os.environ.get("PYTHONPATH", "")
+    path = os.pathsep.join((str(here), str(here.parents[1]), inherited))
     return subprocess.run(
         [sys.executable, "-c", script],
         env=os.environ | {"PYTHONPATH": path},
