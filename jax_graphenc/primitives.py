@@ -2,8 +2,8 @@
 
 ``kernel_p.bind(*operands, call=KernelCall(...))`` is one kernel, compiled when it is lowered.
 ``program_p.bind(*operands, program=Program(...), results=..., uncaptured=...)`` is a program that
-is already made for one platform: its arguments are the operands; ``results`` has the shape and dtype
-of each of its results.
+is already made for one platform: its arguments are the operands; ``results`` has the shape and
+dtype of each of its results.
 """
 
 from __future__ import annotations

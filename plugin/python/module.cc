@@ -81,8 +81,8 @@ nb::dict stats() {
   return out;
 }
 
-void set_options(int max_ops_per_graph, int max_mb_per_graph, bool use_graphs,
-                 int graph_cache_size, int graph_after, bool debug) {
+void set_options(int max_ops_per_graph, int max_mb_per_graph, bool use_graphs, int graph_cache_size,
+                 int graph_after, bool debug) {
   jge::options().max_ops_per_graph = max_ops_per_graph;
   jge::options().max_mb_per_graph = max_mb_per_graph;
   jge::options().use_graphs = use_graphs;
