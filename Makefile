@@ -12,7 +12,7 @@ VERSION := $(shell $(PYTHON) -c 'import sys; print(".".join(map(str, sys.version
 # Where this changes, the environment is made anew.
 STAMP := $(VENV)/made-by-python-$(VERSION)
 
-.PHONY: demo test test-python test-cpp test-asan test-tsan lint format clean install
+.PHONY: demo test test-python fuzz test-cpp test-asan test-tsan lint format clean install
 
 demo: install
 	$(BIN)/python examples/perona_malik.py
@@ -28,17 +28,23 @@ $(STAMP):
 	@$(PYTHON) -c 'import ensurepip, venv' || \
 	  { echo "$(PYTHON) lacks venv: apt install python3-venv" >&2; exit 1; }
 	@command -v $${CXX:-g++} > /dev/null || { echo "no C++ compiler: apt install g++" >&2; exit 1; }
+	@echo "making $(VENV) with Python $(VERSION), once: downloads about 400 MB"
 	rm -rf $(VENV)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	touch $@
 
 $(VENV)/installed: $(STAMP) $(NATIVE)
+	@echo "installing what is needed and building the extension: two or three minutes the first time"
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $@
 
 test-python: install
 	$(BIN)/python -m pytest
+
+# Random work against numpy, at length.
+fuzz: install
+	JAX_GRAPHENC_FUZZ_EXAMPLES=20000 $(BIN)/python -m pytest tests/python/test_encoder_fuzz.py
 
 # The C++ tests need headers only, and take cmake and ninja from the environment.
 test-cpp: install
@@ -53,6 +59,7 @@ test-tsan: install
 define cpp_tests
 PATH="$(abspath $(BIN)):$$PATH" && \
 cmake --preset $(1) -B $(BUILD)-$(1) -DPython_EXECUTABLE=$(abspath $(BIN))/python --log-level=WARNING && \
+echo "building the C++ tests" && \
 cmake --build $(BUILD)-$(1) -- --quiet && \
 ctest --test-dir $(BUILD)-$(1) --output-on-failure --no-tests=error
 endef

@@ -4,6 +4,7 @@ import jax_graphenc._core  # noqa: F401 - first, so that a missing build is name
 from jax_graphenc.caches import clear_caches
 from jax_graphenc.define import cuda_kernel, kernel_call
 from jax_graphenc.device import DeviceInfo, GraphLimits, device_info, graph_limits
+from jax_graphenc.encoder import Encoder
 from jax_graphenc.errors import (
     CompilerNotFoundError,
     KernelCompileError,
@@ -15,12 +16,13 @@ from jax_graphenc.kernel import CudaKernel
 from jax_graphenc.launch import cdiv
 from jax_graphenc.lowering import export_checks
 from jax_graphenc.options import options
-from jax_graphenc.statistics import reset_stats, stats
+from jax_graphenc.statistics import driver_calls, reset_stats, stats
 
 __all__ = [
     "CompilerNotFoundError",
     "CudaKernel",
     "DeviceInfo",
+    "Encoder",
     "GraphLimits",
     "KernelCompileError",
     "LaunchLimitError",
@@ -30,6 +32,7 @@ __all__ = [
     "clear_caches",
     "cuda_kernel",
     "device_info",
+    "driver_calls",
     "export_checks",
     "graph_limits",
     "kernel_call",

@@ -67,14 +67,37 @@ def check_inputs(
     """
     inputs = [p for p in parameters if p.is_input]
     if len(inputs) != len(dtypes):
-        names = ", ".join(p.name for p in inputs) or "none"
+        surplus = _why_too_many(parameters) if len(dtypes) > len(inputs) else ""
         raise TypeError(
-            f"kernel {spelled} takes {len(inputs)} inputs ({names}); got {len(dtypes)}{hint}"
+            f"kernel {spelled} takes {_count(inputs, 'input')}; got {len(dtypes)}{surplus}{hint}"
         )
     for p, dtype in zip(inputs, dtypes, strict=True):
         if not holds(p.type, dtype):
             raise TypeError(
                 f"kernel {spelled}: input '{p.name}' points to {p.type}; got {dtype}. "
+                f"{_enable_x64(p.type)}Convert it with .astype(...), or take {{x}} in the name for "
+                "any dtype"
+            )
+
+
+def check_outputs(
+    spelled: str, parameters: Sequence[Parameter], dtypes: Sequence[np.dtype[Any]]
+) -> None:
+    """Refuses a wrong dtype of an array that a kernel writes, of those that are no input too.
+
+    Args:
+        spelled: the kernel's signature, for messages.
+        parameters: the kernel's.
+        dtypes: of the outputs, in the kernel's order.
+
+    Raises:
+        TypeError: naming the output.
+    """
+    pure = [p for p in parameters if p.role == "out"]
+    for p, dtype in zip(pure, dtypes, strict=True):
+        if not holds(p.type, dtype):
+            raise TypeError(
+                f"kernel {spelled}: output '{p.name}' points to {p.type}; got {dtype}. "
                 f"{_enable_x64(p.type)}Convert it with .astype(...), or take {{x}} in the name for "
                 "any dtype"
             )
@@ -89,13 +112,19 @@ def check_keywords(
         TypeError: naming them.
     """
     wanted = [p.name for p in parameters if p.role == "value"]
-    if missing := [name for name in wanted if name not in values]:
-        raise TypeError(f"kernel {spelled}: keyword {', '.join(missing)} is missing")
+    for p in parameters:
+        if p.name in values and p.role != "value":
+            what = (
+                "an input: pass it by position" if p.is_input else "an output: out_shape= makes it"
+            )
+            raise TypeError(f"kernel {spelled}: '{p.name}' is {what}, in the kernel's order")
     if surplus := [name for name in values if name not in wanted]:
         raise TypeError(
             f"kernel {spelled}: {', '.join(surplus)} is no by-value parameter; they are: "
             f"{', '.join(wanted) or 'none'}"
         )
+    if missing := [name for name in wanted if name not in values]:
+        raise TypeError(f"kernel {spelled}: keyword {', '.join(missing)} is missing")
 
 
 def results(
@@ -121,10 +150,9 @@ def results(
     pure = [p for p in parameters if p.role == "out"]
     given = () if out_shape is None else _as_arrays(out_shape, kernel)
     if len(given) != len(pure):
-        names = ", ".join(p.name for p in pure) or "none"
         raise TypeError(
-            f"kernel {spelled} has {len(pure)} outputs that need a shape ({names}); "
-            f"out_shape gives {len(given)}"
+            f"kernel {spelled} has {_count(pure, 'output')} to be shaped; out_shape gives "
+            f"{len(given)}. Give one each, such as out_shape=lambda x, **_: x"
         )
     for p, (_, dtype) in zip(pure, given, strict=True):
         if not holds(p.type, dtype):
@@ -147,10 +175,32 @@ def _as_arrays(shapes: Any, kernel: str) -> tuple[Array, ...]:
         if not hasattr(shape, "shape") or not hasattr(shape, "dtype"):
             raise TypeError(
                 f"kernel '{kernel}': out_shape has {shape!r}, which has no shape and dtype; use "
-                "jax.ShapeDtypeStruct(shape, dtype)"
+                "jax.ShapeDtypeStruct(shape, dtype) for each output"
             )
         found.append((tuple(int(n) for n in shape.shape), np.dtype(shape.dtype)))
     return tuple(found)
+
+
+def _count(parameters: Sequence[Parameter], what: str) -> str:
+    """``"1 input (x)"``, ``"2 inputs (x, y)"``."""
+    names = ", ".join(p.name for p in parameters) or "none"
+    return f"{len(parameters)} {what}{'s' if len(parameters) != 1 else ''} ({names})"
+
+
+def _why_too_many(parameters: Sequence[Parameter]) -> str:
+    """The two usual reasons for more inputs than a kernel takes."""
+    outputs = [p for p in parameters if p.role == "out"]
+    values = [p.name for p in parameters if p.role == "value"]
+    reasons = []
+    if values:
+        reasons.append(f"values are keywords: {', '.join(f'{name}=...' for name in values)}")
+    if outputs:
+        p = outputs[0]
+        reasons.append(
+            f"{p.type}* {p.name} is an output: write const {p.type}* for what is only read, or "
+            f"params={{'{p.name}': 'inout'}} for what is updated"
+        )
+    return "".join(f"; {reason}" for reason in reasons)
 
 
 def _enable_x64(type_name: str) -> str:

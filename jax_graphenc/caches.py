@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from jax_graphenc.compiler import clear_disk, clear_memory
+from jax_graphenc.encoder import forget_programs
 from jax_graphenc.options import current as current_options
 
 
@@ -15,6 +16,7 @@ def clear_caches(disk: bool = False) -> None:
         disk: whether to empty the folder of compiled kernels (``options(cache_dir=)``) as well.
     """
     clear_memory()
+    forget_programs()
     folder = current_options().cache_dir
     if disk and folder is not None:
         clear_disk(folder)

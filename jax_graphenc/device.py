@@ -136,7 +136,7 @@ def device_info(device: jax.Device | None = None) -> DeviceInfo:
     device = device if device is not None else jax.devices()[0]
     if not isinstance(device, jax.Device):
         raise TypeError(f"one of jax.devices() is expected; got {device!r}")
-    raw = _core.device_info(_driver_of(device), device.local_hardware_id or 0)
+    raw = _core.device_info(driver_of(device), device.local_hardware_id or 0)
     capability = raw["compute_major"], raw["compute_minor"]
     return DeviceInfo(
         ordinal=raw["ordinal"],
@@ -176,7 +176,12 @@ def graph_limits(device: jax.Device | None = None) -> GraphLimits:
     return device_info(device).graph_limits
 
 
-def _driver_of(device: jax.Device) -> str:
+def driver_of(device: jax.Device) -> str:
+    """The driver that runs a device: ``"cuda"`` or ``"host"``.
+
+    Raises:
+        ValueError: for a device of another platform.
+    """
     if device.platform == "cpu":
         return "host"
     if device.platform in ("gpu", "cuda"):

@@ -81,6 +81,7 @@ class CudaKernel:
         # A wrong name or signature is an error here, not at the first call. Braces stand for types
         # that are not known yet; names and roles do not depend on them.
         self._generic = describe(self._source, name, self._params)
+        self._value_names = {p.name for p in self._generic if p.role == "value"}
         self._check_definition()
         self.__doc__ = (
             f"{spell(name, self._generic)}\n\nTakes inputs by position, values by keyword, and "
@@ -146,6 +147,11 @@ class CudaKernel:
         """The kernel's parameters, for inputs of these dtypes."""
         return describe(self._source, self.expression(dtypes), self._params)
 
+    @property
+    def pointers(self) -> tuple[Parameter, ...]:
+        """The parameters that are no values; names and roles are the same for all dtypes."""
+        return tuple(p for p in self._generic if p.role != "value")
+
     # ------------------------------------------------------------------ calls
 
     def __call__(self, /, *inputs: Any, **keywords: Any) -> Any:
@@ -169,6 +175,10 @@ class CudaKernel:
             for i, x in enumerate(inputs)
         ]
         shapes = tuple((x.shape, x.dtype) for x in arrays)
+        if not keywords.keys() <= self._value_names:
+            arguments.check_keywords(
+                spell(self._expression, self._generic), self._generic, keywords
+            )
         values = Keywords({k: concrete(value, k, self.__name__) for k, value in keywords.items()})
         return self._specialized(shapes, values, current_options().debug)(*arrays)
 
@@ -186,7 +196,7 @@ class CudaKernel:
         time then costs a tenth of the first.
         """
         arrays = arguments.check_arrays(shapes, self._where)
-        call = self._prepare(arrays, keywords, debug)
+        call = self.prepare(arrays, keywords, debug)
 
         def kernel(*inputs: Any) -> Any:
             return _unpack(kernel_p.bind(*inputs, call=call))
@@ -194,9 +204,28 @@ class CudaKernel:
         kernel.__name__ = kernel.__qualname__ = self.__name__
         return jax.jit(self._with_rule(kernel, call, keywords.values))
 
-    def _prepare(
-        self, arrays: Sequence[arguments.Array], keywords: Keywords, debug: bool
+    def prepare(
+        self,
+        arrays: Sequence[arguments.Array],
+        keywords: Keywords,
+        debug: bool = False,
+        *,
+        out_shape: Any = None,
+        **launches: Any,
     ) -> KernelCall:
+        """A call with everything known but the addresses.
+
+        Args:
+            arrays: shape and dtype of each input.
+            keywords: the by-value parameters.
+            debug: keeps the call out of XLA's command buffers.
+            out_shape: replaces the definition's, as do ``grid``, ``block``, ``shared_mem``,
+                ``cluster`` and ``cooperative``, which are values here.
+            **launches: these.
+
+        Raises:
+            TypeError, ValueError: as a call does.
+        """
         name, values = self.__name__, keywords.values
         dtypes = [dtype for _, dtype in arrays]
         expression, parameters = self.expression(dtypes), self.parameters(dtypes)
@@ -217,14 +246,16 @@ class CudaKernel:
                 raise
 
         inputs = dict(zip((p.name for p in parameters if p.is_input), arrays, strict=True))
-        out_shape = evaluate("out_shape", self._out_shape)
+        given = {**self._launch, "cooperative": self._cooperative, **launches}
+        if out_shape is None:
+            out_shape = evaluate("out_shape", self._out_shape)
         results = arguments.results(spelled, parameters, out_shape, inputs, name)
         grid, block, cluster = (
-            launch.dim3(evaluate(what, self._launch[what]), what, name)
+            launch.dim3(evaluate(what, given[what]), what, name)
             for what in ("grid", "block", "cluster")
         )
         launch.check_launch(grid, block, cluster, name)
-        shared_mem = evaluate("shared_mem", self._launch["shared_mem"])
+        shared_mem = evaluate("shared_mem", given["shared_mem"])
 
         outputs = iter(results)
         bound = []
@@ -247,7 +278,7 @@ class CudaKernel:
             block=block,
             cluster=cluster,
             shared_bytes=launch.integer(shared_mem, "shared_mem", name),
-            cooperative=self._cooperative,
+            cooperative=given["cooperative"],
             reference=self._reference and Reference(self._reference, keywords),
             cpu=self._cpu,
             vmap=self._vmap,

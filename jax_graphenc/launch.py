@@ -57,7 +57,9 @@ def integer(part: Any, what: str, kernel: str, whole: Any = None) -> int:
         number = None
     if number is None:
         expected = "is not an integer" if whole is None else "is not made of integers"
-        raise TypeError(f"kernel '{kernel}': {shown} {expected}")
+        raise TypeError(
+            f"kernel '{kernel}': {shown} {expected}; jge.cdiv(a, b) divides and rounds up"
+        )
     if number < 0:
         raise ValueError(f"kernel '{kernel}': {shown} has a negative number")
     return number

@@ -55,8 +55,8 @@ def lower_call(
         return _lower_reference(ctx, *operands, call=call)
     try:
         info = _device_info(platform)
-        _check_device(call, info)
-        made = build_program(call, ctx.avals_in, _target(platform, info))
+        check_device(call, info)
+        made = build_program(call, ctx.avals_in, target_of(platform, info))
     except (CompilerNotFoundError, UnsupportedOnCpuError, LaunchLimitError) as error:
         if platform != "cpu" or call.reference is None or call.cpu == "source":
             raise
@@ -196,11 +196,14 @@ def _check_pointee(call: KernelCall, p: CallParameter, seen: str) -> None:
         )
 
 
-def _check_device(call: KernelCall, info: dict[str, Any]) -> None:
+def check_device(call: KernelCall, info: dict[str, Any]) -> None:
     """Refuses what this kind of device cannot launch, while the user's line is still known.
 
     The native part checks again, against the kernel's own needs, since a saved program may meet
     another device.
+
+    Raises:
+        LaunchLimitError: with the limit that is exceeded.
     """
     shared, cluster = info["shared_memory_per_block_optin"], math.prod(call.cluster)
     asks = f"kernel '{call.label}' asks for"
@@ -248,8 +251,8 @@ def _device_info(platform: str) -> dict[str, Any]:
     return infos[0]
 
 
-def _target(platform: str, info: dict[str, Any]) -> str:
-    """What to compile for: ``"cpu"``, or the architecture of this process's GPUs."""
+def target_of(platform: str, info: dict[str, Any]) -> str:
+    """What to compile for: ``"cpu"``, or the architecture of a GPU."""
     if platform == "cpu":
         return "cpu"
     major, minor = info["compute_major"], info["compute_minor"]

@@ -32,6 +32,10 @@ class Options:
         graph_cache_size: executable graphs kept per device. Read at each execution.
         graph_after: how often a graph is launched node by node before it is instantiated, which
             costs about twice as much as launching it once. Read at each execution.
+        save_dot: folder that every committed batch of nodes is drawn into, as numbered Graphviz
+            files with the kernels, their arguments and the edges. Read at each execution.
+        time_driver_calls: put a clock around every call of the CUDA driver, for
+            ``driver_calls()``. Read when a driver is first used.
         cache_dir: folder of compiled kernels; ``None`` switches the disk cache off. Read when a
             kernel is compiled.
         debug: synchronize after every kernel and name the one that failed. Read when a call is
@@ -43,6 +47,8 @@ class Options:
     use_graphs: bool = True
     graph_cache_size: int = 400
     graph_after: int = 1
+    save_dot: Path | None = None
+    time_driver_calls: bool = False
     cache_dir: Path | None = None
     debug: bool = False
 
@@ -82,6 +88,8 @@ _KINDS = {
     "use_graphs": _SWITCH,
     "graph_cache_size": _SIZE,
     "graph_after": _COUNT,
+    "save_dot": _FOLDER,
+    "time_driver_calls": _SWITCH,
     "cache_dir": _FOLDER,
     "debug": _SWITCH,
 }
@@ -124,6 +132,8 @@ def _install(options: Options) -> None:
         use_graphs=options.use_graphs,
         graph_cache_size=options.graph_cache_size,
         graph_after=options.graph_after,
+        save_dot=str(options.save_dot or ""),
+        time_driver_calls=options.time_driver_calls,
         debug=options.debug,
     )
 

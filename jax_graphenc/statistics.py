@@ -20,7 +20,17 @@ def stats() -> dict[str, int]:
     return {**_core.stats(), **compile_counts()}
 
 
+def driver_calls() -> dict[str, tuple[int, float]]:
+    """Time spent in the CUDA driver's functions, if ``options(time_driver_calls=True)`` was set.
+
+    Returns:
+        Calls, and seconds in all, by function; the most expensive first.
+    """
+    return {name: (calls, 1e-9 * spent) for name, calls, spent in _core.call_times()}
+
+
 def reset_stats() -> None:
-    """Sets all counters to zero."""
+    """Sets all counters and times to zero."""
     _core.reset_stats()
+    _core.reset_call_times()
     reset_counts()

@@ -2,11 +2,13 @@
 #include "core/encoder.h"
 
 #include <algorithm>
-#include <tuple>
+#include <cstring>
 #include <utility>
 
+#include "core/dot.h"
 #include "core/error.h"
 #include "core/options.h"
+#include "core/range.h"
 #include "core/stats.h"
 
 namespace jge {
@@ -25,6 +27,26 @@ void with_restore(Body&& body, Restore&& restore) {
   }
 }
 
+// Nearly all are of 4 or 8 bytes, which the compiler copies without a call.
+std::byte* copy_parameter(std::span<const std::byte> parameter, std::byte* to) {
+  switch (parameter.size()) {
+    case 4:
+      std::memcpy(to, parameter.data(), 4);
+      break;
+    case 8:
+      std::memcpy(to, parameter.data(), 8);
+      break;
+    default:
+      std::copy(parameter.begin(), parameter.end(), to);
+  }
+  return to + parameter.size();
+}
+
+// What the kernel that failed said.
+std::string fault(const Driver& driver, CUresult result) {
+  return result != CUDA_SUCCESS && driver.fault ? driver.fault() : "";
+}
+
 }  // namespace
 
 std::span<const std::uint32_t> Encoder::order(std::span<const Access> accesses) {
@@ -32,37 +54,25 @@ std::span<const std::uint32_t> Encoder::order(std::span<const Access> accesses) 
     concurrent_.insert(concurrent_.end(), accesses.begin(), accesses.end());
     return hazards_.add_apart(accesses);
   }
+  if (hazards_.size() == 0) {
+    limits_ = graph_limits(device_.info().compute_major, device_.info().compute_minor);
+  }
+  const bool full = hazards_.size() >= std::uint32_t(limits_.max_ops) ||
+                    hazards_.bytes() >= std::uint64_t(limits_.max_mb) * 1'000'000;
   auto edges = hazards_.add(accesses);
-  const GraphLimits limits =
-      graph_limits(device_.info().compute_major, device_.info().compute_minor);
-  const bool full = pending_.size() >= std::size_t(limits.max_ops) ||
-                    bytes_ >= std::uint64_t(limits.max_mb) * 1'000'000;
   // A cut falls only where a new level begins, so independent nodes stay together.
-  if (full && hazards_.levels().back() > depth_) {
+  if (full && hazards_.level() > depth_) {
     commit_locked();
     edges = hazards_.add(accesses);
   }
   return edges;
 }
 
-Encoder::Pending& Encoder::push(Kind kind, std::span<const std::uint32_t> dependencies) {
-  depth_ = std::max(depth_, hazards_.levels().back());
+Encoder::Pending& Encoder::push(Kind kind) {
+  depth_ = std::max(depth_, hazards_.level());
   Pending& pending = pending_.emplace_back();
   pending.kind = kind;
-  pending.first_edge = edges_.size();
-  pending.edge_count = dependencies.size();
-  edges_.insert(edges_.end(), dependencies.begin(), dependencies.end());
   return pending;
-}
-
-void Encoder::count_bytes(std::span<const Access> accesses) {
-  const auto key = [](const Access& a) { return std::tuple(a.space, a.begin, a.end); };
-  for (const Access& access : accesses) {
-    auto at = std::ranges::lower_bound(ranges_, key(access), {}, key);
-    if (at != ranges_.end() && key(*at) == key(access)) continue;
-    ranges_.insert(at, access);
-    bytes_ += access.end - access.begin;
-  }
 }
 
 void Encoder::append(CUfunction function, const KernelNode& node, const std::string& label,
@@ -71,20 +81,24 @@ void Encoder::append(CUfunction function, const KernelNode& node, const std::str
   std::lock_guard lock(mutex_);
   with_restore(
       [&] {
-        Pending& pending = push(Kind::kernel, order(accesses));
+        const auto edges = order(accesses);
+        Pending& pending = push(Kind::kernel);
         pending.function = function;
         pending.node = node;
         pending.label = &label;
-        pending.first_parameter = parameter_offset_.size();
+        pending.first_parameter = sizes_.size();
         pending.parameter_count = parameters.size();
+        pending.first_value = values_.size();
+        std::uint32_t* size = sizes_.take(parameters.size());
         for (std::span<const std::byte> parameter : parameters) {
-          parameter_offset_.push_back(values_.size());
-          sizes_.push_back(static_cast<std::uint32_t>(parameter.size()));
-          values_.insert(values_.end(), parameter.begin(), parameter.end());
+          *size++ = static_cast<std::uint32_t>(parameter.size());
+          pending.value_bytes += parameter.size();
         }
-        topology_.add(node, std::span(sizes_).subspan(pending.first_parameter),
-                      dependencies(pending));
-        count_bytes(accesses);
+        std::byte* value = values_.take(pending.value_bytes);
+        for (std::span<const std::byte> parameter : parameters) {
+          value = copy_parameter(parameter, value);
+        }
+        topology_.add(node, pending.value_bytes, edges);
       },
       [&] { clear(); });
 }
@@ -93,10 +107,10 @@ void Encoder::append(std::shared_ptr<const ChildGraph> child, std::span<const Ac
   std::lock_guard lock(mutex_);
   with_restore(
       [&] {
-        Pending& pending = push(Kind::child, order(accesses));
+        const auto edges = order(accesses);
+        Pending& pending = push(Kind::child);
         pending.child = std::move(child);
-        topology_.add_child(*pending.child, dependencies(pending));
-        count_bytes(accesses);
+        topology_.add_child(*pending.child, edges);
       },
       [&] { clear(); });
 }
@@ -115,8 +129,9 @@ void Encoder::end_concurrent() {
   if (hazards_.size() == first) return;
   with_restore(
       [&] {
-        const Pending& join = push(Kind::empty, hazards_.add_join(first, accesses));
-        topology_.add_empty(dependencies(join));
+        const auto edges = hazards_.add_join(first, accesses);
+        push(Kind::empty);
+        topology_.add_empty(edges);
       },
       [&] { clear(); });
 }
@@ -157,9 +172,11 @@ void Encoder::discard_capture() {
 void Encoder::run(ProgramOnDevices::OnDevice& program, std::span<void* const> buffers) {
   std::lock_guard lock(mutex_);
   commit_locked();
+  const Range range(program.loaded.program().name);
   const bool small = program.loaded.program().nodes.size() < ProgramGraph::kMinGraphNodes;
   if (small || !options().use_graphs || options().debug) {
     LaunchSink sink(device_.driver(), stream_, options().debug);
+    if (dot_wanted()) program.loaded.draw(buffers);
     program.loaded.play(buffers, sink);
   } else {
     program.graph.run(buffers, stream_);
@@ -185,16 +202,28 @@ void Encoder::commit() {
 }
 
 void Encoder::synchronize() {
+  if (device_.worker().is_current_thread()) {
+    out_of_turn("a completion handler cannot synchronize an encoder of its device");
+  }
   std::uint64_t batch = 0;
   {
     std::lock_guard lock(mutex_);
     commit_locked();
     batch = last_batch_;
   }
-  const CUresult result = device_.driver().cuStreamSynchronize(stream_);
+  CUresult result = device_.driver().cuStreamSynchronize(stream_);
+  std::string said = fault(device_.driver(), result);
   if (batch > 0) device_.worker().wait(batch);
+  {
+    std::lock_guard lock(failure_->mutex);
+    const CUresult met = std::exchange(failure_->result, CUDA_SUCCESS);
+    if (result == CUDA_SUCCESS) {
+      result = met;
+      said = std::move(failure_->said);
+    }
+    failure_->said.clear();
+  }
   if (result == CUDA_SUCCESS) return;
-  const std::string said = device_.driver().fault ? device_.driver().fault() : "";
   throw Error(Code::internal,
               said.empty() ? "work on the stream failed: " + describe(device_.driver(), result) +
                                  explain_sticky(result)
@@ -205,15 +234,15 @@ void Encoder::synchronize() {
 void Encoder::commit_locked() {
   if (concurrent_from_) out_of_turn("a commit cannot fall inside a concurrent region");
   if (!pending_.empty()) {
+    const Range range("commit");
     try {
+      if (dot_wanted()) draw("encoder");
       hand_over();
     } catch (const Error& error) {
-      clear();
-      notify(error.result() != CUDA_SUCCESS ? error.result() : CUDA_ERROR_UNKNOWN, false);
+      abandon(error.result() != CUDA_SUCCESS ? error.result() : CUDA_ERROR_UNKNOWN);
       throw;
     } catch (...) {
-      clear();
-      notify(CUDA_ERROR_UNKNOWN, false);
+      abandon(CUDA_ERROR_UNKNOWN);
       throw;
     }
     count(stats().commits);
@@ -226,19 +255,26 @@ void Encoder::commit_locked() {
 // Gives all nodes to a sink or to an exec that is being built.
 template <class Target>
 void Encoder::give_all(Target& target) {
-  for (const Pending& pending : pending_) {
+  for (std::size_t i = 0; i < pending_.size(); ++i) {
+    const Pending& pending = pending_[i];
     switch (pending.kind) {
       case Kind::kernel:
-        target.add(bind(pending), dependencies(pending));
+        target.add(bind(pending), hazards_.dependencies(i));
         break;
       case Kind::empty:
-        target.add_empty(dependencies(pending));
+        target.add_empty(hazards_.dependencies(i));
         break;
       case Kind::child:
-        target.add_child(*pending.child, dependencies(pending));
+        target.add_child(*pending.child, hazards_.dependencies(i));
         break;
     }
   }
+}
+
+void Encoder::draw(const std::string& name) {
+  DotSink dot(name);
+  give_all(dot);
+  dot.finish();
 }
 
 void Encoder::hand_over() {
@@ -303,6 +339,7 @@ bool Encoder::patch(Exec& exec) {
     for (std::uint32_t i = 0; i < pending_.size(); ++i) {
       const Pending& pending = pending_[i];
       if (pending.kind == Kind::kernel) {
+        if (exec.up_to_date(i, pending.function, pending.node, values(pending))) continue;
         patched += exec.update(i, bind(pending));
       } else if (pending.kind == Kind::child) {
         exec.update_child(i, *pending.child);
@@ -317,14 +354,25 @@ bool Encoder::patch(Exec& exec) {
 }
 
 Launch Encoder::bind(const Pending& pending) {
+  const std::span<const std::uint32_t> sizes(sizes_.data() + pending.first_parameter,
+                                             pending.parameter_count);
+  std::byte* value = values_.data() + pending.first_value;
   parameters_.clear();
-  for (std::size_t i = 0; i < pending.parameter_count; ++i) {
-    parameters_.push_back(values_.data() + parameter_offset_[pending.first_parameter + i]);
+  for (std::uint32_t size : sizes) {
+    parameters_.push_back(value);
+    value += size;
   }
-  return {pending.function, &pending.node, parameters_.data(),
-          std::span<const std::uint32_t>(sizes_).subspan(pending.first_parameter,
-                                                         pending.parameter_count),
-          pending.label};
+  return {pending.function, &pending.node, parameters_.data(), sizes, pending.label, nullptr};
+}
+
+// After a failure that may have come half-way: what is on the stream has run, so that nothing uses
+// the temporaries any more when the worker lets go of them.
+void Encoder::abandon(CUresult result) {
+  clear();
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+  device_.driver().cuStreamIsCapturing(stream_, &status);
+  if (status == CU_STREAM_CAPTURE_STATUS_NONE) device_.driver().cuStreamSynchronize(stream_);
+  notify(result, false);
 }
 
 // Sends the batch's handlers and temporaries to the worker, behind an event on the stream or, after
@@ -337,6 +385,14 @@ void Encoder::notify(CUresult result, bool with_event) {
     JGE_CALL(device_.driver(), cuEventCreate, &made, CU_EVENT_DISABLE_TIMING);
     event = Event(device_.driver(), made);
     JGE_CALL(device_.driver(), cuEventRecord, event.get(), stream_);
+    handlers_.insert(handlers_.begin(), [&driver = device_.driver(), to = failure_](CUresult met) {
+      if (met == CUDA_SUCCESS) return;
+      std::string said = fault(driver, met);
+      std::lock_guard lock(to->mutex);
+      if (to->result != CUDA_SUCCESS) return;
+      to->result = met;
+      to->said = std::move(said);
+    });
   }
   last_batch_ = device_.worker().add(std::move(event), result, std::exchange(handlers_, {}),
                                      std::exchange(temporaries_, {}));
@@ -346,12 +402,8 @@ void Encoder::clear() {
   hazards_.clear();
   topology_.clear();
   depth_ = 0;
-  bytes_ = 0;
-  ranges_.clear();
   pending_.clear();
-  edges_.clear();
   values_.clear();
-  parameter_offset_.clear();
   sizes_.clear();
   concurrent_from_.reset();
   concurrent_.clear();

@@ -10,10 +10,11 @@
 #include <string>
 #include <vector>
 
+#include "core/batch_hazards.h"
 #include "core/child_graph.h"
 #include "core/device.h"
-#include "core/hazards.h"
 #include "core/program_on_devices.h"
+#include "core/scratch.h"
 #include "core/sink.h"
 #include "core/topology.h"
 #include "core/worker.h"
@@ -76,47 +77,52 @@ class Encoder {
     CUfunction function = nullptr;
     KernelNode node;
     const std::string* label = nullptr;
-    std::size_t first_parameter = 0, parameter_count = 0;
+    std::size_t first_parameter = 0, parameter_count = 0;  // in sizes_
+    std::size_t first_value = 0, value_bytes = 0;          // in values_
     std::shared_ptr<const ChildGraph> child;
-    std::size_t first_edge = 0, edge_count = 0;
   };
 
   // Commits first if the batch is full and this node begins a new level; returns the edges.
   std::span<const std::uint32_t> order(std::span<const Access> accesses);
-  Pending& push(Kind kind, std::span<const std::uint32_t> dependencies);
-  void count_bytes(std::span<const Access> accesses);
+  Pending& push(Kind kind);
   Launch bind(const Pending& pending);
-  std::span<const std::uint32_t> dependencies(const Pending& pending) const {
-    return std::span(edges_).subspan(pending.first_edge, pending.edge_count);
+  std::span<const std::byte> values(const Pending& pending) const {
+    return {values_.data() + pending.first_value, pending.value_bytes};
   }
   template <class Target>
   void give_all(Target& target);
 
   void commit_locked();
+  void draw(const std::string& name);
   void hand_over();
   bool replay();
   bool patch(Exec& exec);
+  void abandon(CUresult result);
   void notify(CUresult result, bool with_event);
   void clear();
 
   Device& device_;
   CUstream stream_;
   std::mutex mutex_;
-  Hazards hazards_;
+  BatchHazards hazards_;
   Topology topology_;
-  std::uint32_t depth_ = 0;     // the highest level in the batch
-  std::uint64_t bytes_ = 0;     // of distinct ranges in the batch
-  std::vector<Access> ranges_;  // those ranges, sorted
+  GraphLimits limits_;       // read when a batch begins
+  std::uint32_t depth_ = 0;  // the highest level in the batch
   std::vector<Pending> pending_;
-  std::vector<std::uint32_t> edges_;
-  std::vector<std::byte> values_;              // parameters
-  std::vector<std::size_t> parameter_offset_;  // into values_
-  std::vector<std::uint32_t> sizes_;           // of the parameters, beside them
+  Scratch<std::byte> values_;     // of the parameters, one after the other
+  Scratch<std::uint32_t> sizes_;  // of the parameters
   std::vector<void*> parameters_;
   std::optional<std::uint32_t> concurrent_from_;  // its first node, inside a concurrent region
   std::vector<Access> concurrent_;                // what its nodes touch
   Stream capture_stream_;
   bool capturing_ = false;
+  // The first failure that the worker met, which waits for the stream before synchronize() may.
+  struct Failure {
+    std::mutex mutex;
+    CUresult result = CUDA_SUCCESS;
+    std::string said;
+  };
+  const std::shared_ptr<Failure> failure_ = std::make_shared<Failure>();
   std::vector<CompletionHandler> handlers_;
   std::vector<std::shared_ptr<void>> temporaries_;
   std::uint64_t last_batch_ = 0;  // of the device's worker

@@ -9,8 +9,6 @@
 namespace jge {
 namespace {
 
-bool same(const Dim3& a, const Dim3& b) { return a.x == b.x && a.y == b.y && a.z == b.z; }
-
 CUgraph create(const Driver& driver) {
   CUgraph graph = nullptr;
   JGE_CALL(driver, cuGraphCreate, &graph, 0);
@@ -23,13 +21,14 @@ Exec::Exec(const Driver& driver) : driver_(driver), graph_(driver, create(driver
 
 void Exec::add(const Launch& launch, std::span<const std::uint32_t> dependencies) {
   nodes_.push_back(add_to_graph(driver_, graph_.get(), launch, nodes_of(dependencies)));
-  topology_.add(*launch.node, launch.sizes, dependencies);
   const KernelNode& node = *launch.node;
-  told_.push_back({launch.function, node.grid, node.block, node.shared_bytes, parameters_.size()});
+  const std::size_t first = parameters_.size();
+  told_.push_back({launch.function, node.grid, node.block, node.shared_bytes, first});
   for (std::size_t i = 0; i < launch.sizes.size(); ++i) {
     const auto* bytes = static_cast<const std::byte*>(launch.parameters[i]);
     parameters_.insert(parameters_.end(), bytes, bytes + launch.sizes[i]);
   }
+  topology_.add(node, parameters_.size() - first, dependencies);
 }
 
 void Exec::add_empty(std::span<const std::uint32_t> dependencies) {
@@ -73,8 +72,7 @@ void Exec::instantiate() {
 bool Exec::update(std::uint32_t index, const Launch& launch) {
   Told& told = told_[index];
   const KernelNode& node = *launch.node;
-  bool changed = told.function != launch.function || !same(told.grid, node.grid) ||
-                 !same(told.block, node.block) || told.shared_bytes != node.shared_bytes;
+  bool changed = !told.is(launch.function, node);
   std::byte* last = parameters_.data() + told.first_parameter;
   for (std::size_t i = 0; i < launch.sizes.size(); last += launch.sizes[i], ++i) {
     if (std::memcmp(last, launch.parameters[i], launch.sizes[i]) == 0) continue;

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <vector>
 
@@ -28,6 +29,15 @@ class Exec {
   std::uint32_t size() const { return topology_.size(); }
   const Topology& topology() const { return topology_; }
 
+  // Whether a node was told just this last; `parameters` are their bytes, one after the other.
+  bool up_to_date(std::uint32_t node, CUfunction function, const KernelNode& launch,
+                  std::span<const std::byte> parameters) const {
+    const Told& told = told_[node];
+    return told.is(function, launch) &&
+           (parameters.empty() || std::memcmp(parameters_.data() + told.first_parameter,
+                                              parameters.data(), parameters.size()) == 0);
+  }
+
   // Makes a node launch as given, if that differs from what it was told last. Returns whether it
   // did. If it throws, the exec must be dropped: what its nodes would do is no longer known.
   bool update(std::uint32_t node, const Launch& launch);
@@ -43,6 +53,11 @@ class Exec {
  private:
   // What a node was told last.
   struct Told {
+    bool is(CUfunction other, const KernelNode& node) const {
+      return function == other && grid == node.grid && block == node.block &&
+             shared_bytes == node.shared_bytes;
+    }
+
     CUfunction function;
     Dim3 grid, block;
     std::uint32_t shared_bytes;

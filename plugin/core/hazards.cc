@@ -38,7 +38,7 @@ std::span<const std::uint32_t> Hazards::add_join(std::uint32_t first,
                                                  std::span<const Access> accesses) {
   const std::uint32_t node = size();
   dependencies_.clear();
-  for (std::uint32_t on = first; on < node; ++on) dependencies_.push_back(on);
+  for (std::uint32_t on = first; on < node; ++on) depend(on);
   for (const Access& access : accesses) {
     if (matters(access)) touch(access, node);
   }
@@ -59,8 +59,21 @@ std::span<const std::uint32_t> Hazards::finish(std::uint32_t node) {
   return dependencies_;
 }
 
-void Hazards::depend(std::uint32_t on, std::uint32_t node) {
-  if (on != kNone && on != node) dependencies_.push_back(on);
+void Hazards::depend(std::uint32_t on) {
+  if (dependencies_.empty() || on > latest_) {
+    latest_ = on;
+  } else if (on == latest_ || comes_before(on, latest_)) {
+    return;  // implied, which leaves one of a chain's
+  }
+  dependencies_.push_back(on);
+}
+
+void Hazards::wait_for(const Segment& segment, bool writes, std::uint32_t node) {
+  if (segment.writer != kNone && segment.writer != node) depend(segment.writer);
+  if (!writes) return;
+  for (std::uint32_t link = segment.readers; link != kNone; link = links_[link].next) {
+    if (links_[link].node != node) depend(links_[link].node);
+  }
 }
 
 // Notes what the access must wait for and leaves no trace.
@@ -69,85 +82,76 @@ void Hazards::look(const Access& access, std::uint32_t node) {
   const std::vector<Segment>& segments = spaces_[access.space];
   auto it = std::ranges::upper_bound(segments, access.begin, {}, &Segment::end);
   for (; it != segments.end() && it->begin < access.end; ++it) {
-    depend(it->writer, node);
-    if (!access.writes) continue;
-    for (std::uint32_t link = it->readers; link != kNone; link = links_[link].next) {
-      depend(links_[link].node, node);
-    }
+    wait_for(*it, access.writes, node);
   }
 }
 
 void Hazards::touch(const Access& access, std::uint32_t node) {
   if (access.space >= spaces_.size()) spaces_.resize(access.space + 1);
   std::vector<Segment>& segments = spaces_[access.space];
+  auto it = std::ranges::upper_bound(segments, access.begin, {}, &Segment::end);
+  if (it != segments.end() && it->begin < access.begin) it = split(segments, it, access.begin) + 1;
 
-  // Split the segments that the ends of the range cut.
-  auto split = [&](std::uint64_t at) {
-    auto it = std::ranges::upper_bound(segments, at, {}, &Segment::begin);
-    if (it == segments.begin()) return;
-    --it;
-    if (it->begin >= at || it->end <= at) return;
-    Segment right = *it;
-    right.begin = at;
-    // Lists are shared from here on, which is sound: a list only ever grows at its head.
-    it->end = at;
-    segments.insert(it + 1, right);
-  };
-  split(access.begin);
-  split(access.end);
-
-  auto first = std::ranges::lower_bound(segments, access.begin, {}, &Segment::begin);
-  auto last = std::ranges::lower_bound(segments, access.end, {}, &Segment::begin);
-  look(access, node);
+  // From segment to segment, making one of each gap, until the whole range consists of them.
+  const auto first = it - segments.begin();
+  for (std::uint64_t at = access.begin; at < access.end; at = it->end, ++it) {
+    if (it == segments.end() || it->begin > at) {
+      const std::uint64_t end = it == segments.end() ? access.end : std::min(access.end, it->begin);
+      it = segments.insert(it, Segment{at, end, kNone, kNone});
+      bytes_ += end - at;
+    } else if (it->end > access.end) {
+      it = split(segments, it, access.end);
+    }
+    wait_for(*it, access.writes, node);
+    if (!access.writes && it->writer != node) {
+      links_.push_back({node, it->readers});
+      it->readers = static_cast<std::uint32_t>(links_.size() - 1);
+    }
+  }
 
   if (access.writes) {
     // One segment replaces all that it covers.
-    const Segment written{access.begin, access.end, node, kNone};
-    if (first == last) {
-      segments.insert(first, written);
-    } else {
-      *first = written;
-      segments.erase(first + 1, last);
-    }
-    return;
-  }
-
-  // A read: note the reader in every segment, and make segments of the gaps between them.
-  std::uint64_t at = access.begin;
-  for (std::size_t i = first - segments.begin(); at < access.end; ++i) {
-    const bool gap = i == segments.size() || segments[i].begin > at;
-    if (gap) {
-      const std::uint64_t end =
-          i == segments.size() ? access.end : std::min(access.end, segments[i].begin);
-      segments.insert(segments.begin() + i, Segment{at, end, kNone, kNone});
-    }
-    Segment& segment = segments[i];
-    if (segment.writer != node) {
-      links_.push_back({node, segment.readers});
-      segment.readers = static_cast<std::uint32_t>(links_.size() - 1);
-    }
-    at = segment.end;
+    const auto written = segments.begin() + first;
+    *written = {access.begin, access.end, node, kNone};
+    if (it - written > 1) segments.erase(written + 1, it);
   }
 }
 
+// Cuts the segment in two and returns the left part. They share their list of readers, which is
+// sound: a list only ever grows at its head.
+std::vector<Hazards::Segment>::iterator Hazards::split(std::vector<Segment>& segments,
+                                                       std::vector<Segment>::iterator it,
+                                                       std::uint64_t at) {
+  Segment left = *it;
+  left.end = it->begin = at;
+  return segments.insert(it, left);
+}
+
+// Leaves the dependencies that no other implies, ascending, and notes what comes before the node.
 void Hazards::reduce(std::uint32_t node) {
+  if (dependencies_.empty()) {
+    row_.push_back(before_.size());  // an empty row: nothing comes before it
+    return;
+  }
+  const std::size_t words = node / 64 + 1;
+  std::uint64_t* mine = before_.take(words);
+  row_.push_back(before_.size());
+  const std::uint64_t* theirs = before_.data() + row_[latest_];
+  std::uint64_t* rest = std::copy_n(theirs, row_[latest_ + 1] - row_[latest_], mine);
+  std::fill(rest, mine + words, 0);
+  mine[latest_ / 64] |= std::uint64_t{1} << (latest_ % 64);
+  if (dependencies_.size() == 1) return;
+
   // Latest first: a node that comes before one already kept adds nothing.
   std::ranges::sort(dependencies_, std::greater<>());
-  auto repeated = std::ranges::unique(dependencies_);
-  dependencies_.erase(repeated.begin(), repeated.end());
-
-  row_.push_back(before_.size());
-  if (dependencies_.empty()) return;  // an empty row: nothing comes before it
-  before_.resize(before_.size() + node / 64 + 1, 0);
-  std::uint64_t* mine = before_.data() + row_[node];
-  std::size_t kept = 0;
+  std::size_t kept = 1;
   for (std::uint32_t on : dependencies_) {
-    if (mine[on / 64] >> (on % 64) & 1) continue;
-    dependencies_[kept++] = on;
-    const std::uint64_t* theirs = before_.data() + row_[on];
-    const std::size_t words = row_[on + 1] - row_[on];
-    for (std::size_t word = 0; word < words; ++word) mine[word] |= theirs[word];
+    if (comes_before(on, node)) continue;
+    for (std::size_t word = row_[on]; word < row_[on + 1]; ++word) {
+      mine[word - row_[on]] |= before_.data()[word];
+    }
     mine[on / 64] |= std::uint64_t{1} << (on % 64);
+    dependencies_[kept++] = on;
   }
   dependencies_.resize(kept);
   std::ranges::reverse(dependencies_);
@@ -157,10 +161,11 @@ void Hazards::clear() {
   for (auto& segments : spaces_) segments.clear();
   links_.clear();
   edges_ = 0;
+  bytes_ = 0;
   dependencies_.clear();
   levels_.clear();
   before_.clear();
-  row_.clear();
+  row_.resize(1);
 }
 
 }  // namespace jge

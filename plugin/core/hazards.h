@@ -5,6 +5,8 @@
 #include <span>
 #include <vector>
 
+#include "core/scratch.h"
+
 namespace jge {
 
 // Bytes [begin, end) of one address space that a node reads, writes, or both. Spaces never overlap:
@@ -15,6 +17,7 @@ struct Access {
   std::uint64_t end = 0;
   bool reads = false;
   bool writes = false;
+  friend bool operator==(const Access&, const Access&) = default;
 };
 
 // Read-after-write, write-after-read and write-after-write edges between the nodes added so far,
@@ -40,6 +43,9 @@ class Hazards {
 
   std::uint32_t size() const { return static_cast<std::uint32_t>(levels_.size()); }
 
+  // How many bytes the nodes touch, each counted once; nodes added apart count with their join.
+  std::uint64_t bytes() const { return bytes_; }
+
   // Forgets all nodes and keeps the memory.
   void clear();
 
@@ -60,18 +66,27 @@ class Hazards {
 
   void look(const Access& access, std::uint32_t node);
   void touch(const Access& access, std::uint32_t node);
-  void depend(std::uint32_t on, std::uint32_t node);
+  static std::vector<Segment>::iterator split(std::vector<Segment>& segments,
+                                              std::vector<Segment>::iterator it, std::uint64_t at);
+  void wait_for(const Segment& segment, bool writes, std::uint32_t node);
+  void depend(std::uint32_t on);
+  bool comes_before(std::uint32_t a, std::uint32_t b) const {
+    return row_[b] != row_[b + 1] && before_.data()[row_[b] + a / 64] >> (a % 64) & 1;
+  }
   std::span<const std::uint32_t> finish(std::uint32_t node);
   void reduce(std::uint32_t node);
 
   std::vector<std::vector<Segment>> spaces_;  // each sorted by begin, without overlap
   std::vector<Link> links_;
   std::size_t edges_ = 0;
+  std::uint64_t bytes_ = 0;
   std::vector<std::uint32_t> dependencies_;
   std::vector<std::uint32_t> levels_;
-  // Bit j of row i: node j comes before node i. Row i has i / 64 + 1 words, or none.
-  std::vector<std::uint64_t> before_;
-  std::vector<std::size_t> row_;
+  std::uint32_t latest_ = 0;  // of dependencies_, if there are any
+  // Bit j of row i: node j comes before node i. Row i, which ends where the next begins, has
+  // i / 64 + 1 words, or none.
+  Scratch<std::uint64_t> before_;
+  std::vector<std::size_t> row_{0};
 };
 
 }  // namespace jge

@@ -17,6 +17,7 @@ struct Launch {
   void** parameters = nullptr;           // one pointer per parameter; read during the call only
   std::span<const std::uint32_t> sizes;  // bytes of each parameter
   const std::string* label = nullptr;
+  const Kernel* kernel = nullptr;  // names and kinds of the parameters, where they are known
 };
 
 inline bool has_cluster(const KernelNode& node) {

@@ -1,6 +1,7 @@
 // plugin/core/loaded_program.cc: a program whose kernels are loaded on one device.
 #include "core/loaded_program.h"
 
+#include "core/dot.h"
 #include "core/error.h"
 #include "core/stats.h"
 
@@ -33,7 +34,15 @@ Launch LoadedProgram::bind(std::size_t index, std::span<void* const> buffers) co
       parameters[p] = const_cast<std::byte*>(program_->values.data()) + binding.offset;
     }
   }
-  return {functions_[node.kernel], &node, parameters.data(), kernel.sizes, &kernel.label};
+  return {functions_[node.kernel], &node, parameters.data(), kernel.sizes, &kernel.label, &kernel};
+}
+
+void LoadedProgram::draw(std::span<void* const> buffers) const {
+  DotSink dot(program_->name);
+  for (std::size_t i = 0; i < program_->nodes.size(); ++i) {
+    dot.add(bind(i, buffers), program_->dependencies(i));
+  }
+  dot.finish();
 }
 
 void LoadedProgram::play(std::span<void* const> buffers, Sink& sink) const {

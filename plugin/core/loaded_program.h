@@ -27,6 +27,9 @@ class LoadedProgram {
   // Binds and gives every node to the sink.
   void play(std::span<void* const> buffers, Sink& sink) const;
 
+  // Draws the whole program, for the option save_dot.
+  void draw(std::span<void* const> buffers) const;
+
  private:
   Device& device_;
   std::shared_ptr<const Program> program_;

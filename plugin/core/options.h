@@ -10,6 +10,8 @@ struct Options {
   std::atomic<int> max_ops_per_graph{0};
   std::atomic<int> max_mb_per_graph{0};
   std::atomic<bool> use_graphs{true};
+  // A clock around every driver call; read when a driver is first used.
+  std::atomic<bool> time_driver_calls{false};
   // Executable graphs kept per device.
   std::atomic<int> graph_cache_size{400};
   // How often a graph is launched node by node before it is instantiated.

@@ -53,6 +53,7 @@ struct Kernel {
 
 struct Dim3 {
   std::uint32_t x = 1, y = 1, z = 1;
+  friend bool operator==(const Dim3&, const Dim3&) = default;
 };
 
 // "(4, 1, 1)".

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/dot.h"
 #include "core/error.h"
 #include "core/options.h"
 #include "core/stats.h"
@@ -55,7 +56,9 @@ void ProgramGraph::cut(std::uint32_t max_ops) {
     segment.first_edge.push_back(segment.edges.size());
     const KernelNode& node = program.nodes[i];
     const Kernel& kernel = program.kernels[node.kernel];
-    segment.topology.add(node, kernel.sizes, dependencies);
+    segment.topology.add(
+        node, std::accumulate(kernel.sizes.begin(), kernel.sizes.end(), std::uint64_t{0}),
+        dependencies);
     for (std::size_t p = 0; p < kernel.parameters.size(); ++p) {
       const Binding& binding = program.bindings[node.first_binding + p];
       if (!binding.pointer) continue;
@@ -92,8 +95,12 @@ void ProgramGraph::run(std::span<void* const> buffers, CUstream stream) {
   } const release{execs_};
 
   try {
-    if (!all_there || !patch_moved(buffers)) acquire_all(buffers);
+    const bool moved = !std::equal(buffers.begin(), buffers.end(), last_.begin(), last_.end());
+    if (!all_there || (moved && (mostly_moved(buffers) || !patch_moved(buffers)))) {
+      acquire_all(buffers);
+    }
     for (std::size_t s = 0; s < segments_.size(); ++s) {
+      if (dot_wanted()) draw(segments_[s], buffers);
       if (execs_[s]) {
         cache_.touch(*execs_[s]);
         execs_[s]->launch(stream);
@@ -112,6 +119,23 @@ void ProgramGraph::run(std::span<void* const> buffers, CUstream stream) {
     throw;
   }
   count(stats().commits, segments_.size());
+}
+
+void ProgramGraph::draw(const Segment& segment, std::span<void* const> buffers) {
+  DotSink dot(program_.program().name);
+  for (std::uint32_t i = 0; i < segment.nodes.size(); ++i) {
+    dot.add(program_.bind(segment.nodes[i], buffers), segment.dependencies(i));
+  }
+  dot.finish();
+}
+
+// Whether going from moved buffer to user would meet more nodes than there are, some repeatedly.
+bool ProgramGraph::mostly_moved(std::span<void* const> buffers) const {
+  std::size_t met = 0;
+  for (std::size_t b = 0; b < buffers.size(); ++b) {
+    if (buffers[b] != last_[b]) met += users_[b].size();
+  }
+  return met > program_.program().nodes.size();
 }
 
 // False if the driver refused a change: the exec is then gone from the cache.

@@ -49,6 +49,8 @@ class ProgramGraph {
 
   void cut(std::uint32_t max_ops);
   void end_leases();
+  void draw(const Segment& segment, std::span<void* const> buffers);
+  bool mostly_moved(std::span<void* const> buffers) const;
   bool patch_moved(std::span<void* const> buffers);
   void acquire_all(std::span<void* const> buffers);
   std::shared_ptr<Exec> acquire(Segment& segment, std::span<void* const> buffers);

@@ -2,8 +2,10 @@
 #include "core/runtime.h"
 
 #include "core/error.h"
+#include "core/options.h"
 #include "driver/cuda_driver.h"
 #include "driver/host_driver.h"
+#include "driver/timed_driver.h"
 
 namespace jge {
 
@@ -17,6 +19,12 @@ Runtime::PerDevice& Runtime::of(int ordinal) {
   auto* made = new PerDevice(driver_, ordinal);
   devices_[ordinal].store(made, std::memory_order_release);
   return *made;
+}
+
+void Runtime::stop_workers() {
+  for (const std::atomic<PerDevice*>& made : devices_) {
+    if (PerDevice* on = made.load(std::memory_order_acquire)) on->device.worker().stop();
+  }
 }
 
 void Runtime::run(ProgramOnDevices& program, int ordinal, CUstream stream,
@@ -49,11 +57,19 @@ void Runtime::run_and_wait(ProgramOnDevices& program, int ordinal, std::span<voi
               result);
 }
 
+namespace {
+
+Runtime* make_runtime(const Driver& driver) {
+  return new Runtime(options().time_driver_calls ? timed_driver(driver) : driver);
+}
+
+}  // namespace
+
 Runtime& host_runtime() {
   static Runtime* const runtime = [] {
     const Driver& driver = host_driver();
     JGE_CALL(driver, cuInit, 0);
-    return new Runtime(driver);
+    return make_runtime(driver);
   }();
   return *runtime;
 }
@@ -63,7 +79,7 @@ Runtime& cuda_runtime() {
   if (!cuda.table) {
     throw Error(Code::unavailable, "no GPU can be used: " + cuda.why_not);
   }
-  static Runtime* const runtime = new Runtime(*cuda.table);
+  static Runtime* const runtime = make_runtime(*cuda.table);
   return *runtime;
 }
 

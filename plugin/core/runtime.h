@@ -28,6 +28,10 @@ class Runtime {
   // enqueued all of it otherwise. `buffers` are the arguments, then the results.
   void run(ProgramOnDevices& program, int ordinal, CUstream stream, std::span<void* const> buffers);
 
+  // Finishes all completion handlers and joins the threads that call them; a later one starts them
+  // again.
+  void stop_workers();
+
   // Runs a program to its end. Throws Error with what the kernel that failed said.
   void run_and_wait(ProgramOnDevices& program, int ordinal, std::span<void* const> buffers);
 

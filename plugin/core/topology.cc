@@ -13,16 +13,25 @@ constexpr std::uint64_t kCluster = 1 << 9;
 
 }  // namespace
 
-void Topology::add(const KernelNode& node, std::span<const std::uint32_t> parameter_sizes,
+// Ends a node.
+inline void Topology::push_edges(std::span<const std::uint32_t> dependencies) {
+  std::size_t i = 0;
+  for (; i + 1 < dependencies.size(); i += 2) {
+    push(std::uint64_t{dependencies[i]} << 32 | dependencies[i + 1]);
+  }
+  if (i < dependencies.size()) push(std::uint64_t{dependencies[i]} << 32);
+  ++size_;
+}
+
+// A node keeps room for its arguments, so a function with more of them is no patch.
+void Topology::add(const KernelNode& node, std::uint64_t parameter_bytes,
                    std::span<const std::uint32_t> dependencies) {
-  // A node keeps room for its arguments, so a function with more of them is no patch.
-  std::uint64_t parameter_bytes = 0;
-  for (std::uint32_t size : parameter_sizes) parameter_bytes += size;
   std::uint64_t head = kKernel | parameter_bytes << 16 | std::uint64_t{dependencies.size()} << 32;
   if (node.cooperative) head |= kCooperative;
-  if (has_cluster(node)) head |= kCluster;
+  const bool clustered = has_cluster(node);
+  if (clustered) head |= kCluster;
   push(head);
-  if (has_cluster(node)) {
+  if (clustered) {
     push(std::uint64_t{node.cluster.x} << 32 | node.cluster.y);
     push(node.cluster.z);
   }
@@ -40,16 +49,6 @@ void Topology::add_child(const ChildGraph& child, std::span<const std::uint32_t>
   for (std::uint64_t word : child.words()) push(word);
   updatable_ = updatable_ && child.updatable();
   push_edges(dependencies);
-}
-
-// Ends a node.
-void Topology::push_edges(std::span<const std::uint32_t> dependencies) {
-  std::size_t i = 0;
-  for (; i + 1 < dependencies.size(); i += 2) {
-    push(std::uint64_t{dependencies[i]} << 32 | dependencies[i + 1]);
-  }
-  if (i < dependencies.size()) push(std::uint64_t{dependencies[i]} << 32);
-  ++size_;
 }
 
 void Topology::clear() {

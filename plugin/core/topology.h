@@ -29,7 +29,7 @@ struct Hash128 {
 class Topology {
  public:
   // Adds the next node (numbered from 0), which waits for earlier ones, ascending.
-  void add(const KernelNode& node, std::span<const std::uint32_t> parameter_sizes,
+  void add(const KernelNode& node, std::uint64_t parameter_bytes,
            std::span<const std::uint32_t> dependencies);
 
   void add_empty(std::span<const std::uint32_t> dependencies);

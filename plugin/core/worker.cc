@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "core/error.h"
+
 namespace jge {
 
 std::uint64_t Worker::add(Event event, CUresult result, std::vector<CompletionHandler> handlers,
@@ -17,7 +19,13 @@ std::uint64_t Worker::add(Event event, CUresult result, std::vector<CompletionHa
   return ++added_;
 }
 
+bool Worker::is_current_thread() const { return current_ == this; }
+
 void Worker::wait(std::uint64_t batch) {
+  if (is_current_thread()) {
+    throw Error(Code::invalid_argument,
+                "a completion handler cannot wait for the thread that calls it");
+  }
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return done_ >= batch; });
 }
@@ -34,6 +42,7 @@ void Worker::stop() {
 }
 
 void Worker::loop() {
+  current_ = this;
   driver_.cuCtxSetCurrent(context_);
   std::unique_lock lock(mutex_);
   for (;;) {

@@ -33,8 +33,12 @@ class Worker {
   std::uint64_t add(Event event, CUresult result, std::vector<CompletionHandler> handlers,
                     std::vector<std::shared_ptr<void>> temporaries);
 
-  // Blocks until the batch of that number has been called back. Must not be called by a handler.
+  // Blocks until the batch of that number has been called back. Throws Error (invalid_argument) on
+  // the worker's own thread, where a handler would wait for itself.
   void wait(std::uint64_t batch);
+
+  // Whether the calling thread is this worker's.
+  bool is_current_thread() const;
 
   // Finishes all batches and joins the thread; a later add() starts it again.
   void stop();
@@ -51,6 +55,7 @@ class Worker {
 
   const Driver& driver_;
   CUcontext context_;
+  inline static thread_local const Worker* current_ = nullptr;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Batch> batches_;

@@ -1,4 +1,4 @@
-// plugin/python/module.cc: the extension module. The only code that names nanobind.
+// plugin/python/module.cc: the extension module.
 #include <cxxabi.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
@@ -8,6 +8,7 @@
 #include <string>
 
 #include "core/device_info.h"
+#include "core/dot.h"
 #include "core/error.h"
 #include "core/options.h"
 #include "core/program.h"
@@ -15,7 +16,9 @@
 #include "core/stats.h"
 #include "driver/cuda_driver.h"
 #include "driver/host_driver.h"
+#include "driver/timed_driver.h"
 #include "ffi/handlers.h"
+#include "python/encoder.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -39,15 +42,8 @@ void translate(const std::exception_ptr& pointer, void*) {
   }
 }
 
-jge::Runtime& runtime(const std::string& driver) {
-  if (driver == "host") return jge::host_runtime();
-  if (driver == "cuda") return jge::cuda_runtime();
-  throw jge::Error(Code::invalid_argument,
-                   "unknown driver '" + driver + "': 'cuda' or 'host' is expected");
-}
-
 nb::dict device_info(const std::string& driver_name, int ordinal) {
-  const jge::Driver& driver = runtime(driver_name).driver();
+  const jge::Driver& driver = jge::runtime_of(driver_name).driver();
   const jge::DeviceInfo info = jge::query_device(driver, ordinal);
   nb::dict out;
   out["ordinal"] = info.ordinal;
@@ -82,13 +78,24 @@ nb::dict stats() {
 }
 
 void set_options(int max_ops_per_graph, int max_mb_per_graph, bool use_graphs, int graph_cache_size,
-                 int graph_after, bool debug) {
+                 int graph_after, const std::string& save_dot, bool time_driver_calls, bool debug) {
   jge::options().max_ops_per_graph = max_ops_per_graph;
   jge::options().max_mb_per_graph = max_mb_per_graph;
   jge::options().use_graphs = use_graphs;
   jge::options().graph_cache_size = graph_cache_size;
   jge::options().graph_after = graph_after;
+  jge::options().time_driver_calls = time_driver_calls;
   jge::options().debug = debug;
+  jge::set_dot_folder(save_dot);
+}
+
+// (function, calls, nanoseconds), the most expensive first.
+nb::list call_times() {
+  nb::list out;
+  for (const jge::CallTime& time : jge::call_times()) {
+    out.append(nb::make_tuple(time.function, time.calls, time.nanoseconds));
+  }
+  return out;
 }
 
 nb::list ffi_targets() {
@@ -151,6 +158,13 @@ std::string demangle(const std::string& name) {
 
 }  // namespace
 
+jge::Runtime& jge::runtime_of(const std::string& driver) {
+  if (driver == "host") return host_runtime();
+  if (driver == "cuda") return cuda_runtime();
+  throw Error(Code::invalid_argument,
+              "unknown driver '" + driver + "': 'cuda' or 'host' is expected");
+}
+
 NB_MODULE(_core, m) {
   nb::register_exception_translator(translate);
   m.doc() = "The native part of jax_graphenc: driver, encoder and custom call.";
@@ -162,10 +176,14 @@ NB_MODULE(_core, m) {
   m.def("stats", &stats);
   m.def("reset_stats", [] { jge::stats().reset(); });
   m.def("set_options", &set_options, nb::kw_only(), "max_ops_per_graph"_a, "max_mb_per_graph"_a,
-        "use_graphs"_a, "graph_cache_size"_a, "graph_after"_a, "debug"_a);
+        "use_graphs"_a, "graph_cache_size"_a, "graph_after"_a, "save_dot"_a, "time_driver_calls"_a,
+        "debug"_a);
+  m.def("call_times", &call_times);
+  m.def("reset_call_times", &jge::reset_call_times);
   m.def("describe_program", &describe_program, "program"_a);
   m.def("image_kernels", &image_kernels, "image"_a);
   m.def("demangle", &demangle, "name"_a);
+  jge::bind_encoder(m);
   m.def("cuda_driver_was_opened", &jge::cuda_driver_was_opened);
   // Why no NVIDIA driver can be used, or an empty string. Opens the driver.
   m.def("why_no_cuda", [] { return jge::cuda_driver().why_not; });

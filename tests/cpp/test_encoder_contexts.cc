@@ -226,6 +226,51 @@ HOST_TEST(encoder_tells_handlers_of_a_failed_commit) {
   EXPECT_EQ(a.first(), 3.0f);
 }
 
+// Half of the batch is on the stream when the other half fails.
+HOST_TEST(encoder_lets_go_of_temporaries_when_a_failed_batch_has_stopped) {
+  Direct d(driver);
+  d.set->use_graphs = false;
+  Buffer<float> a(d.session, 10, 1.0f);
+  std::atomic<float> seen = 0;
+  d.append(a.pointer, 2, 1);
+  d.append(a.pointer, 2, 1);
+  d.encoder.keep(std::shared_ptr<void>(
+      nullptr, [&](void*) { seen = *reinterpret_cast<const float*>(a.pointer); }));
+  host::fail_call("cuLaunchKernelEx", 2, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
+  EXPECT_THROW(d.encoder.commit(), Error, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES");
+  d.device.worker().stop();
+  EXPECT_EQ(seen.load(), 3.0f);
+}
+
+// The worker waits for the work too, and the software driver tells a failure once.
+HOST_TEST(encoder_tells_a_failure_that_the_worker_met) {
+  Direct d(driver);
+  const CUfunction fail = d.session.function("fail");
+  const std::string name = "fail";
+  std::atomic<CUresult> told = CUDA_SUCCESS;
+  const int code = 1;
+  const std::span<const std::byte> parameters[] = {raw(code)};
+  d.encoder.append(fail, d.node, name, parameters, {});
+  d.encoder.add_completed_handler([&](CUresult result) { told = result; });
+  d.encoder.commit();
+  d.device.worker().stop();
+  EXPECT_EQ(told.load(), CUDA_ERROR_ASSERT);
+  EXPECT_THROW(d.encoder.synchronize(), Error, "assertion `code == 0' failed");
+  d.encoder.synchronize();
+}
+
+HOST_TEST(encoder_cannot_be_waited_for_by_a_handler) {
+  Direct d(driver);
+  std::atomic<int> refused = 0;
+  d.encoder.add_completed_handler([&](CUresult) {
+    EXPECT_THROW(d.encoder.synchronize(), Error, "handler cannot synchronize");
+    EXPECT_THROW(d.device.worker().wait(1), Error, "cannot wait for the thread that calls it");
+    ++refused;
+  });
+  d.encoder.synchronize();
+  EXPECT_EQ(refused.load(), 1);
+}
+
 // The event fails, so the handlers cannot be sent; they are with the next commit.
 HOST_TEST(encoder_loses_no_handler) {
   Direct d(driver);

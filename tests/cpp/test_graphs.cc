@@ -246,12 +246,11 @@ HOST_TEST(graphs_recover_from_every_failing_call) {
 
 HOST_TEST(topologies_differ_by_attributes_edges_and_parameters) {
   const std::uint32_t none[] = {0};
-  const std::uint32_t sizes[] = {8, 4};
-  const std::uint32_t other_sizes[] = {8, 8};
-  const auto of = [&](const KernelNode& node, std::span<const std::uint32_t> of_sizes, bool edge) {
+  constexpr std::uint64_t bytes = 12, other_bytes = 16;
+  const auto of = [&](const KernelNode& node, std::uint64_t parameter_bytes, bool edge) {
     Topology topology;
-    topology.add(KernelNode{}, sizes, {});
-    topology.add(node, of_sizes,
+    topology.add(KernelNode{}, bytes, {});
+    topology.add(node, parameter_bytes,
                  edge ? std::span<const std::uint32_t>(none) : std::span<const std::uint32_t>());
     return topology;
   };
@@ -260,16 +259,16 @@ HOST_TEST(topologies_differ_by_attributes_edges_and_parameters) {
   cooperative.cooperative = true;
   larger.grid.x = 100;
   larger.shared_bytes = 1000;
-  const Topology base = of(plain, sizes, true);
-  EXPECT(base == of(plain, sizes, true));
-  EXPECT(base == of(larger, sizes, true));  // these are patched
-  EXPECT(!(base == of(plain, sizes, false)));
-  EXPECT(!(base == of(clustered, sizes, true)));
-  EXPECT(!(base == of(cooperative, sizes, true)));
-  EXPECT(!(base == of(plain, other_sizes, true)));
+  const Topology base = of(plain, bytes, true);
+  EXPECT(base == of(plain, bytes, true));
+  EXPECT(base == of(larger, bytes, true));  // these are patched
+  EXPECT(!(base == of(plain, bytes, false)));
+  EXPECT(!(base == of(clustered, bytes, true)));
+  EXPECT(!(base == of(cooperative, bytes, true)));
+  EXPECT(!(base == of(plain, other_bytes, true)));
   KernelNode other_cluster = clustered;
   other_cluster.cluster.x = 4;
-  EXPECT(!(of(clustered, sizes, true) == of(other_cluster, sizes, true)));
+  EXPECT(!(of(clustered, bytes, true) == of(other_cluster, bytes, true)));
 }
 
 // Random programs, cut and cached at random, with ready nodes in random order, equal plain

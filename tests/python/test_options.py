@@ -2,6 +2,9 @@
 
 import contextlib
 import itertools
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -68,3 +71,36 @@ def test_a_scope_ends_by_an_error_too():
     with contextlib.suppress(KeyError), jge.options(debug=True):
         raise KeyError
     assert not current().debug
+
+
+def run(code, **environment):
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+
+
+KERNEL = """
+import jax.numpy as jnp, jax_graphenc as jge
+kernel = jge.cuda_kernel(
+    'extern "C" __global__ void twice(const float* x, float* out) '
+    '{ out[threadIdx.x] = 2 * x[threadIdx.x]; }',
+    "twice", out_shape=lambda x: x, grid=1, block=lambda x: x.size)
+kernel(jnp.arange(8.0)).block_until_ready()
+"""
+
+
+def test_driver_calls_are_timed_when_asked():
+    code = KERNEL + "print(jge.driver_calls().get('cuLaunchKernelEx', (0, 0))[0])"
+    assert run(code, JAX_GRAPHENC_TIME_DRIVER_CALLS="1").split() == ["1"]
+    assert run(code).split() == ["0"]
+
+
+def test_batches_are_drawn_when_asked(tmp_path):
+    run(KERNEL, JAX_GRAPHENC_SAVE_DOT=str(tmp_path))
+    (drawing,) = tmp_path.iterdir()
+    assert drawing.name.startswith("graph-")
+    assert "twice\\ngrid (1, 1, 1) block (8, 1, 1)" in drawing.read_text()
