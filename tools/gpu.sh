@@ -36,7 +36,7 @@ build_package() {
   "$PYTHON" -m pip install --quiet --no-build-isolation --no-deps --no-index --editable .
 }
 build_tests() {
-  cmake -S . -B build/gpu -G Ninja -DJGE_BUILD_TESTS=ON -DJGE_BUILD_PYTHON=OFF \
+  cmake -S . -B build/gpu -G Ninja -DJGE_BUILD_TESTS=ON -DJGE_BUILD_BENCHMARKS=ON -DJGE_BUILD_PYTHON=OFF \
     -DCMAKE_BUILD_TYPE=Release -DPython_EXECUTABLE="$(command -v "$PYTHON")" --log-level=WARNING &&
     cmake --build build/gpu -- --quiet
 }
@@ -52,6 +52,11 @@ step demo "$PYTHON" examples/perona_malik.py --out "$out/demo.png"
 if command -v compute-sanitizer > /dev/null; then
   step memcheck compute-sanitizer --error-exitcode 1 --report-api-errors no build/gpu/tests/cpp/jge_tests --driver cuda encoder
 fi
+replay() {
+  build/gpu/benchmarks/core/jge_bench_replay build/gpu/tests/cpp/kernels.fatbin > "$work/replay.json" &&
+    cat "$work/replay.json"
+}
+step replay replay
 step lone-kernel "$PYTHON" benchmarks/lone_kernel.py --out "$work/lone-kernel.json"
 step chain "$PYTHON" benchmarks/chain.py --out "$work/chain.json"
 

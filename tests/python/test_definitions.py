@@ -178,7 +178,7 @@ def test_a_typedef_of_a_header_passed_by_position_suggests_params(tmp_path):
     step = np.array((3,), [("n", "i4")])[()]
     calls = []
     kernel = make(path, "f", out_shape=lambda x, **_: calls.append(x) or x)
-    with pytest.raises(TypeError, match=r"takes 0 inputs \(none\); got 1\. 'x' is of type In") as e:
+    with pytest.raises(TypeError, match=r"takes 0 inputs \(none\); got 1.*'x' is of type In") as e:
         kernel(X)
     assert "if it is a pointer, write params={'x': 'const float*'}" in str(e.value)
     assert "Step, which" not in str(e.value)
@@ -200,7 +200,7 @@ def test_a_kernel_of_a_header_needs_params_in_full(tmp_path):
 
 
 def test_a_missing_input_of_a_template_is_counted():
-    with pytest.raises(TypeError, match=r"takes 1 inputs \(x\); got 0"):
+    with pytest.raises(TypeError, match=r"takes 1 input \(x\); got 0"):
         make(SCALE, "scale<{x}>")(a=1.0)
 
 

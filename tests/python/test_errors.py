@@ -101,11 +101,15 @@ def test_a_typedef_that_hides_a_pointer_suggests_params(tmp_path):
 
 def test_arguments_are_checked_when_the_call_is_traced(scale):
     cases = {
-        r"scale\(const float\* x, .*\) takes 1 inputs \(x\); got 2": lambda: scale(
-            X, X, a=1.0, n=1
+        r"scale\(const float\* x, .*\) takes 1 input \(x\); got 2; values are keywords": lambda: (
+            scale(X, X, a=1.0, n=1)
         ),
         r"keyword n is missing": lambda: scale(X, a=1.0),
         r"b is no by-value parameter; they are: a, n": lambda: scale(X, a=1.0, n=1, b=2),
+        r"alpha is no by-value parameter; they are: a, n": lambda: scale(X, alpha=1.0, n=1),
+        r"'x' is an input: pass it by position": lambda: scale(x=X, a=1.0, n=1),
+        r"'out' is an output: out_shape= makes it": lambda: scale(X, out=X, a=1.0, n=1),
+        r"float\* out is an output: write const float\* for": lambda: scale(X, X, a=1.0, n=1),
         r"input 'x' points to float; got int32": lambda: scale(np.arange(4), a=1.0, n=4),
         r"'n' \(int\) takes a int32 scalar; got 1.5": lambda: scale(X, a=1.0, n=1.5),
         r"'n' \(int\) holds -2147483648 to 2147483647; got 3000000000": lambda: scale(
@@ -140,9 +144,7 @@ def test_a_traced_value_says_how_to_take_it_by_pointer(scale):
 
 
 def test_wrong_results_are_refused():
-    with pytest.raises(
-        TypeError, match=r"has 1 outputs that need a shape \(out\); out_shape gives 2"
-    ):
+    with pytest.raises(TypeError, match=r"has 1 output \(out\) to be shaped; out_shape gives 2"):
         make(out_shape=lambda x, **_: (x, x))(X, a=1.0, n=1)
     with pytest.raises(TypeError, match=r"'out' points to float; out_shape says float64"):
         make(out_shape=jax.ShapeDtypeStruct((3,), np.float64))(X, a=1.0, n=1)

@@ -1,0 +1,18 @@
+"""The README's code runs as it stands."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+README = (Path(__file__).parents[2] / "README.md").read_text()
+BLOCKS = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+
+
+def test_the_readmes_code_runs(capsys):
+    assert len(BLOCKS) >= 2
+    namespace = {}
+    for block in BLOCKS:
+        exec(compile(block, "README.md", "exec"), namespace)
+    out = capsys.readouterr().out
+    assert float(out.split()[0]) == pytest.approx(1e6)
