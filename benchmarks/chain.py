@@ -142,6 +142,8 @@ def main() -> None:
         "ours, addresses repeat": jax.jit(one_call, donate_argnums=0),
         "ours, addresses move": jax.jit(one_call),
         "xla command buffers, addresses repeat": jax.jit(many_calls, donate_argnums=0),
+        # What a jitted call costs whatever is in it.
+        "a jitted call of one addition": jax.jit(lambda x: x + KERNELS, donate_argnums=0),
     }
     arrays = {name: jnp.zeros(SIZE) for name in functions}
     kept: list[Any] = []

@@ -105,7 +105,9 @@ int run(const std::string& image, int nodes, int rounds) {
   };
   std::vector<CUgraphNode> raw_nodes;
   const Graph uncut = raw.build(data[0], &raw_nodes);
-  const GraphExec uncut_exec = instantiate(uncut), updated_exec = instantiate(uncut);
+  // One for each way, so that none launches what another has just changed.
+  const GraphExec uncut_exec = instantiate(uncut), patched_exec = instantiate(uncut),
+                  updated_exec = instantiate(uncut), rebuilt_exec = instantiate(uncut);
 
   const auto call = [&](ProgramOnDevices& on, CUdeviceptr pointer) {
     void* buffers[] = {reinterpret_cast<void*>(pointer), reinterpret_cast<void*>(pointer)};
@@ -122,8 +124,8 @@ int run(const std::string& image, int nodes, int rounds) {
   ways["rebuild and cuGraphExecUpdate, all addresses move"] = [&](int i) {
     const Graph graph = raw.build(data[i % 2]);
     CUgraphExecUpdateResultInfo info{};
-    JGE_CALL(driver, cuGraphExecUpdate, updated_exec.get(), graph.get(), &info);
-    JGE_CALL(driver, cuGraphLaunch, updated_exec.get(), stream);
+    JGE_CALL(driver, cuGraphExecUpdate, rebuilt_exec.get(), graph.get(), &info);
+    JGE_CALL(driver, cuGraphLaunch, rebuilt_exec.get(), stream);
   };
   ways["direct launches"] = [&](int) {
     options().use_graphs = false;
@@ -144,7 +146,7 @@ int run(const std::string& image, int nodes, int rounds) {
     ways["set parameters of " + std::to_string(share) + " nodes"] = [&, share](int i) {
       const CUDA_KERNEL_NODE_PARAMS node = raw.params(data[i % 2]);
       for (int k = 0; k < share; ++k) {
-        JGE_CALL(driver, cuGraphExecKernelNodeSetParams, uncut_exec.get(), raw_nodes[k], &node);
+        JGE_CALL(driver, cuGraphExecKernelNodeSetParams, patched_exec.get(), raw_nodes[k], &node);
       }
     };
   }

@@ -38,7 +38,8 @@ void set_order_seed(std::optional<std::uint64_t> seed);
 void set_execution(bool enabled);
 
 // Makes the nth (from 1) following call of `function` return `result` and do nothing else; 0
-// clears. "*" stands for any function. Throws std::invalid_argument for an unknown name.
+// clears. "*" stands for any function but those that destroy, since a handle whose destruction
+// fails is nobody's. Throws std::invalid_argument for an unknown name.
 void fail_call(const std::string& function, int nth, CUresult result);
 
 // Names of the functions called since recording was switched on, in order.

@@ -41,8 +41,9 @@ class AffineProgram {
 
   AffineProgram& add(std::uint32_t buffer, float scale, float shift) {
     nodes_.u8(1).u32(0);
-    nodes_.u32((n_ + 63) / 64).u32(1).u32(1).u32(block_).u32(1).u32(1).u32(1).u32(1).u32(1);
-    nodes_.u32(shared_bytes_).u8(0);
+    nodes_.u32((n_ + 63) / 64 * cluster_).u32(1).u32(1).u32(block_).u32(1).u32(1);
+    nodes_.u32(cluster_).u32(1).u32(1);
+    nodes_.u32(shared_bytes_).u8(cooperative_);
     nodes_.u8(1).u32(buffer).u64(0).u64(std::uint64_t{4} * n_);
     nodes_.raw(scale).raw(shift).raw(static_cast<std::int32_t>(n_));
     ++count_;
@@ -54,6 +55,14 @@ class AffineProgram {
   }
   AffineProgram& shared(std::uint32_t bytes) {
     shared_bytes_ = bytes;
+    return *this;
+  }
+  AffineProgram& cluster(std::uint32_t blocks) {
+    cluster_ = blocks;
+    return *this;
+  }
+  AffineProgram& cooperative() {
+    cooperative_ = 1;
     return *this;
   }
   AffineProgram& symbol(std::string name) {
@@ -86,7 +95,8 @@ class AffineProgram {
  private:
   std::string image_, symbol_ = "affine";
   int buffers_;
-  std::uint32_t n_, block_ = 64, shared_bytes_ = 0, shift_size_ = 4, count_ = 0;
+  std::uint32_t n_, block_ = 64, shared_bytes_ = 0, cluster_ = 1, shift_size_ = 4, count_ = 0;
+  std::uint8_t cooperative_ = 0;
   Writer nodes_;
 };
 

@@ -321,4 +321,133 @@ HOST_TEST(the_worker_stops_and_starts_again) {
   }
 }
 
+// Memory that another thread frees does not disturb a capture in progress.
+DRIVER_TEST(encoder_captures_while_another_thread_frees_memory) {
+  Direct d(driver);
+  Buffer<float> a(d.session, 10, 1.0f);
+  CUdeviceptr other = 0;
+  OK(driver.cuMemAlloc(&other, 1024));
+  const Access access{0, a.pointer, a.pointer + 40, true, true};
+  const CUstream stream = d.encoder.begin_capture();
+  d.session.affine(a.pointer, 10, 1, 10, stream);
+  std::thread freeing([&] {
+    const ContextScope scope(driver, d.device.context());
+    OK(driver.cuMemFree(other));
+  });
+  freeing.join();
+  d.session.affine(a.pointer, 10, 2, 10, stream);
+  d.encoder.end_capture({&access, 1});
+  d.encoder.synchronize();
+  EXPECT_EQ(a.first(), 112.0f);
+}
+
+// A failure elsewhere in the process is no business of ours.
+DRIVER_TEST(encoder_is_unaffected_by_an_allocation_that_failed_elsewhere) {
+  Direct d(driver);
+  Buffer<float> a(d.session, 10, 1.0f);
+  CUdeviceptr never = 0;
+  EXPECT(driver.cuMemAlloc(&never, std::size_t{1} << 50) == CUDA_ERROR_OUT_OF_MEMORY);
+  d.append(a.pointer, 2, 1);
+  d.append(a.pointer, 2, 1);
+  d.encoder.synchronize();
+  EXPECT_EQ(a.first(), 7.0f);
+}
+
+// Everything the encoder does, with every driver call of it failing once in turn: an error or a
+// fallback, the encoder usable, no handler lost and nothing left over.
+HOST_TEST(encoder_recovers_from_every_failing_call_of_a_whole_scenario) {
+  Direct d(driver);
+  d.set->graph_after = 0;
+  d.set->max_ops_per_graph = 6;
+  Buffer<float> a(d.session, 10, 1.0f), b(d.session, 10, 1.0f);
+  const std::string bytes = d.program(1).add(0, 2, 1).add(0, 2, 1).add(0, 2, 1).bytes();
+  d.device.image(Program::decode(bytes)->images[0]);
+  d.streams.encoder(d.session.stream);
+  const auto forget_graphs = [&] {
+    while (d.device.execs().execs() > 0) d.device.execs().trim();
+  };
+  forget_graphs();
+  const host::LiveHandles before = host::live_handles();
+  int failures = 0, runs = 0;
+  for (int n = 1;; ++n) {
+    a.write(std::vector<float>(10, 1.0f));
+    b.write(std::vector<float>(10, 1.0f));
+    std::atomic<int> called = 0, added = 0;
+    std::size_t calls = 0;
+    bool failed = false;
+    {
+      Encoder encoder(d.device, d.session.stream);
+      ProgramOnDevices program(Program::decode(bytes));
+      const auto append = [&](CUdeviceptr data) {
+        const int ten = 10;
+        const float two = 2, one = 1;
+        const std::span<const std::byte> parameters[] = {raw(data), raw(two), raw(one), raw(ten)};
+        const Access access{0, data, data + 40, true, true};
+        encoder.append(d.affine, d.node, d.label, parameters, {&access, 1});
+      };
+      const auto scenario = [&] {
+        for (CUdeviceptr data : {a.pointer, b.pointer}) {
+          for (int i = 0; i < 8; ++i) append(data);  // commits by itself once
+          encoder.begin_concurrent();
+          append(data);
+          append(data);
+          encoder.end_concurrent();
+          const Access access{0, data, data + 40, true, true};
+          const CUstream stream = encoder.begin_capture();
+          try {
+            d.session.affine(data, 2, 1, 10, stream);
+          } catch (...) {
+            encoder.discard_capture();
+            throw;
+          }
+          encoder.end_capture({&access, 1});
+          encoder.add_completed_handler([&](CUresult) { ++called; });
+          ++added;
+          encoder.keep(std::make_shared<int>(1));
+          encoder.commit();
+          d.runtime.run(program, 0, d.session.stream,
+                        in_place({data}));  // by the stream's own encoder
+        }
+        encoder.synchronize();
+      };
+      host::record_calls(true);
+      host::take_calls();
+      host::fail_call("*", n, CUDA_ERROR_UNKNOWN);
+      try {
+        scenario();
+      } catch (const std::exception&) {
+        failed = true;
+        ++failures;
+      }
+      calls = host::take_calls().size();
+      host::record_calls(false);
+      host::fail_call("*", 0, CUDA_SUCCESS);
+      ++runs;
+      // Usable at once, whatever failed; a region or capture that was open is closed first.
+      for (const auto& close :
+           {+[](Encoder& e) { e.end_concurrent(); }, +[](Encoder& e) { e.discard_capture(); }}) {
+        try {
+          close(encoder);
+        } catch (const Error&) {
+        }
+      }
+      try {
+        encoder.synchronize();
+      } catch (const Error&) {
+      }
+      a.write(std::vector<float>(10, 1.0f));
+      append(a.pointer);
+      append(a.pointer);
+      encoder.synchronize();
+      EXPECT_EQ(a.first(), 7.0f);
+      EXPECT_EQ(called.load(), added.load());
+    }
+    forget_graphs();
+    EXPECT(host::live_handles() == before);
+    if (!failed && calls < std::size_t(n)) break;  // every call has failed once
+  }
+  EXPECT(failures > 60);
+  EXPECT(runs > 80);
+}
+
 }  // namespace jge::test

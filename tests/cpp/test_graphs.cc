@@ -244,6 +244,29 @@ HOST_TEST(graphs_recover_from_every_failing_call) {
   EXPECT(errors > 50);
 }
 
+// Dynamic shared memory over 48 KB, clusters and cooperative launches survive in graphs of our own.
+DRIVER_TEST(graphs_keep_launch_attributes) {
+  Fixture f(driver);
+  OptionsScope set;
+  set->graph_after = 0;
+  const DeviceInfo& info = f.device.info();
+  for (int which = 0; which < 3; ++which) {
+    if (which == 1 && !info.cluster_launch) continue;
+    if (which == 2 && !info.cooperative_launch) continue;
+    Buffer<float> a(f.session, 10, 1.0f);
+    AffineProgram program = f.program(1);
+    if (which == 0) program.shared(64 * 1024);
+    if (which == 1) program.cluster(2);
+    if (which == 2) program.cooperative();
+    for (int i = 0; i < 17; ++i) program.add(0, 2, 1);
+    ProgramOnDevices on_devices(f.decode(program));
+    Gained g;
+    f.runtime.run(on_devices, 0, f.session.stream, in_place({a.pointer}));
+    EXPECT_EQ(g.graphs(), 1u);
+    EXPECT_EQ(a.first(), after(1, 17));
+  }
+}
+
 HOST_TEST(topologies_differ_by_attributes_edges_and_parameters) {
   const std::uint32_t none[] = {0};
   constexpr std::uint64_t bytes = 12, other_bytes = 16;
