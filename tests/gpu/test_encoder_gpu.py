@@ -1,4 +1,4 @@
-"""The encoder in Python on a GPU, with CuPy's arrays and CuPy as the library that takes a stream."""
+"""The encoder in Python on a GPU, with CuPy for arrays and as the library that takes a stream."""
 
 import jax.numpy as jnp
 import numpy as np
