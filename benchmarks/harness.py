@@ -44,7 +44,7 @@ def _commit() -> str | None:
         check=False,
         cwd=Path(__file__).parent,
     )
-    return done.stdout.strip() or None
+    return done.stdout.strip() if done.returncode == 0 else None
 
 
 def _version(package: str) -> str | None:
