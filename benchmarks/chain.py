@@ -20,24 +20,12 @@ import numpy as np
 from cuda.bindings import driver
 
 import jax_graphenc as jge
-from jax_graphenc.compiler import Source, compile_source
 from jax_graphenc.primitives import program_p
 from jax_graphenc.program import Buffer, Kernel, Node, Parameter, Program
 
 KERNELS = 1000
 SIZE = 4096
 BLOCK = 256
-SOURCE = r"""
-extern "C" __global__ void add(const float* x, float* out, float a, int n) {
-  int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < n) out[i] = x[i] + a;
-}
-"""
-
-
-def cubin() -> bytes:
-    major, minor = jge.device_info().compute_capability
-    return compile_source(Source(SOURCE, "<add>"), ("add",), f"sm_{major}{minor}", None).data
 
 
 def program(image: bytes) -> Program:
@@ -122,11 +110,11 @@ def main() -> None:
     if jax.default_backend() != "gpu":
         sys.exit("no GPU here: this benchmark measures launches on one")
 
-    image = cubin()
+    image = harness.add_cubin()
     made = program(image)
     results = (((SIZE,), np.dtype(np.float32)),) * 2
     lone = jge.cuda_kernel(
-        SOURCE, "add", out_shape=lambda x, **_: x, grid=-(-SIZE // BLOCK), block=BLOCK
+        harness.ADD, "add", out_shape=lambda x, **_: x, grid=-(-SIZE // BLOCK), block=BLOCK
     )
 
     def one_call(x):

@@ -17,6 +17,21 @@ from typing import Any
 import jax
 
 import jax_graphenc as jge
+from jax_graphenc.compiler import Source, compile_source
+
+# The kernel that is measured: small, so that what it costs to launch shows.
+ADD = r"""
+extern "C" __global__ void add(const float* x, float* out, float a, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) out[i] = x[i] + a;
+}
+"""
+
+
+def add_cubin() -> bytes:
+    """``ADD``, compiled for this machine's GPU."""
+    major, minor = jge.device_info().compute_capability
+    return compile_source(Source(ADD, "<add>"), ("add",), f"sm_{major}{minor}", None).data
 
 
 def environment() -> dict[str, Any]:

@@ -25,16 +25,9 @@ import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 
 import jax_graphenc as jge  # noqa: E402
-from jax_graphenc.compiler import Source, compile_source  # noqa: E402
 
 KERNELS = 200
 SIZE = 4096
-SOURCE = r"""
-extern "C" __global__ void add(const float* x, float* out, float a, int n) {
-  int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < n) out[i] = x[i] + a;
-}
-"""
 
 
 def find_cuda_headers() -> str:
@@ -74,9 +67,7 @@ def bare_add(folder: Path):
     loaded = ctypes.CDLL(str(library))
     jax.ffi.register_ffi_target("bare_launch", jax.ffi.pycapsule(loaded.BareLaunch), "CUDA")
     loaded.LoadFunction.restype = ctypes.c_int64
-    major, minor = jge.device_info().compute_capability
-    image = compile_source(Source(SOURCE, "<add>"), ("add",), f"sm_{major}{minor}", None)
-    function = loaded.LoadFunction(image.data, b"add")
+    function = loaded.LoadFunction(harness.add_cubin(), b"add")
     if not function:
         raise SystemExit("the bare handler could not load its kernel")
 
@@ -103,7 +94,7 @@ def main() -> None:
         sys.exit("no GPU here: this benchmark measures launches on one")
 
     ours = jge.cuda_kernel(
-        SOURCE,
+        harness.ADD,
         "add",
         out_shape=lambda x, **_: x,
         grid=lambda x, **_: jge.cdiv(x.size, 256),

@@ -42,11 +42,6 @@ std::byte* copy_parameter(std::span<const std::byte> parameter, std::byte* to) {
   return to + parameter.size();
 }
 
-// What the kernel that failed said.
-std::string fault(const Driver& driver, CUresult result) {
-  return result != CUDA_SUCCESS && driver.fault ? driver.fault() : "";
-}
-
 }  // namespace
 
 std::span<const std::uint32_t> Encoder::order(std::span<const Access> accesses) {
@@ -212,7 +207,7 @@ void Encoder::synchronize() {
     batch = last_batch_;
   }
   CUresult result = device_.driver().cuStreamSynchronize(stream_);
-  std::string said = fault(device_.driver(), result);
+  std::string said = result != CUDA_SUCCESS ? take_fault(device_.driver()) : "";
   if (batch > 0) device_.worker().wait(batch);
   {
     std::lock_guard lock(failure_->mutex);
@@ -387,7 +382,7 @@ void Encoder::notify(CUresult result, bool with_event) {
     JGE_CALL(device_.driver(), cuEventRecord, event.get(), stream_);
     handlers_.insert(handlers_.begin(), [&driver = device_.driver(), to = failure_](CUresult met) {
       if (met == CUDA_SUCCESS) return;
-      std::string said = fault(driver, met);
+      std::string said = met != CUDA_SUCCESS ? take_fault(driver) : "";
       std::lock_guard lock(to->mutex);
       if (to->result != CUDA_SUCCESS) return;
       to->result = met;

@@ -15,6 +15,8 @@ std::string describe(const Driver& driver, CUresult result) {
   return out;
 }
 
+std::string take_fault(const Driver& driver) { return driver.fault ? driver.fault() : ""; }
+
 std::string explain_sticky(CUresult result) {
   switch (result) {
     case CUDA_ERROR_ILLEGAL_ADDRESS:

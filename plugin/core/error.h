@@ -35,6 +35,9 @@ class Error : public std::runtime_error {
 // "CUDA_ERROR_INVALID_VALUE (invalid argument)".
 std::string describe(const Driver& driver, CUresult result);
 
+// What the kernel that failed last said, and forgets it; empty where the driver cannot tell.
+std::string take_fault(const Driver& driver);
+
 // What kind of failure a driver's answer is when the caller's request may be to blame.
 Code code_of(CUresult result);
 

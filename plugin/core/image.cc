@@ -18,7 +18,7 @@ CUmodule load(const Driver& driver, const ImageBytes& bytes) {
     case CUDA_ERROR_UNSUPPORTED_PTX_VERSION:
     case CUDA_ERROR_INVALID_PTX:
     case CUDA_ERROR_INVALID_IMAGE: {
-      const std::string said = driver.fault ? driver.fault() : "";
+      const std::string said = take_fault(driver);
       throw Error(code_of(result),
                   "a kernel image does not fit this device: " + describe(driver, result) +
                       (said.empty() ? "; it was built for another architecture, or by a compiler "

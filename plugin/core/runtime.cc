@@ -49,7 +49,7 @@ void Runtime::run_and_wait(ProgramOnDevices& program, int ordinal, std::span<voi
   encoder->run(here, buffers);
   const CUresult result = driver_.cuStreamSynchronize(encoder->stream());
   if (result == CUDA_SUCCESS) return;
-  const std::string said = driver_.fault ? driver_.fault() : "";
+  const std::string said = take_fault(driver_);
   throw Error(Code::internal,
               said.empty()
                   ? "program '" + program.program().name + "' failed: " + describe(driver_, result)

@@ -33,7 +33,7 @@ void LaunchSink::add(const Launch& launch, std::span<const std::uint32_t>) {
   if (!debug_) return;
   result = driver_.cuStreamSynchronize(stream_);
   if (result != CUDA_SUCCESS) {
-    const std::string said = driver_.fault ? driver_.fault() : "";
+    const std::string said = take_fault(driver_);
     throw Error(Code::internal,
                 "kernel '" + *launch.label + "' failed: " + describe(driver_, result) +
                     (said.empty() ? "" : ": " + said),
