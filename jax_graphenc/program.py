@@ -63,6 +63,23 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
+class Memset:
+    """Fills ``to`` with elements of ``element`` bytes (1, 2 or 4) that are ``value`` each."""
+
+    element: int
+    value: int
+    to: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Memcpy:
+    """Copies ``source`` to ``to``, which has as many bytes and shares none of them."""
+
+    source: Buffer
+    to: Buffer
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """An immutable node list.
 
@@ -71,52 +88,100 @@ class Program:
         arguments: bytes of each operand of the custom call.
         results: bytes of each result.
         aliases: (operand, result) pairs that share their memory.
+        nodes: in an order that gives the right results; they run in any that gives the same.
+        scratch: the result, if any, that the nodes use and nobody reads afterwards; not aliased.
     """
 
     name: str
     arguments: tuple[int, ...]
     results: tuple[int, ...]
     aliases: tuple[tuple[int, int], ...]
-    nodes: tuple[Node, ...]
+    nodes: tuple[Node | Memset | Memcpy, ...]
+    scratch: int | None = None
 
     def encode(self) -> bytes:
         """The program as bytes, the same for equal programs in every process."""
-        kernels = list(dict.fromkeys(node.kernel for node in self.nodes))
-        images = list(dict.fromkeys(kernel.image for kernel in kernels))
+        kernels = _Kernels()
+        nodes = _encode_nodes(self.nodes, kernels)
         argument_of = {result: argument for argument, result in self.aliases}
-        out = bytearray(b"JGEP" + struct.pack("<I", _core.PROGRAM_VERSION))
-        out += _string(self.name)
-        out += struct.pack("<I", len(self.arguments))
-        out += struct.pack(f"<{len(self.arguments)}Q", *self.arguments)
-        out += struct.pack("<I", len(self.results))
+        out = [b"JGEP", _U32.pack(_core.PROGRAM_VERSION), _string(self.name)]
+        out.append(struct.pack(f"<I{len(self.arguments)}Q", len(self.arguments), *self.arguments))
+        out.append(_U32.pack(len(self.results)))
         for i, size in enumerate(self.results):
-            out += struct.pack("<QI", size, argument_of[i] + 1 if i in argument_of else 0)
-        out += struct.pack("<I", len(images))
-        for image in images:
-            out += struct.pack("<Q", len(image)) + image
-        out += struct.pack("<I", len(kernels))
-        for kernel in kernels:
-            out += struct.pack("<I", images.index(kernel.image))
-            out += _string(kernel.symbol) + _string(kernel.label)
-            out += struct.pack("<I", len(kernel.parameters))
+            alias = argument_of[i] + 1 if i in argument_of else 0
+            out.append(struct.pack("<QIB", size, alias, i == self.scratch))
+        out.append(kernels.encode())
+        out.append(_U32.pack(len(self.nodes)))
+        return b"".join(out + nodes)
+
+
+_U32 = struct.Struct("<I")
+_KERNEL_NODE = struct.Struct("<BI9IIB")
+_MEMSET_NODE = struct.Struct("<BBI")
+_MEMCPY_NODE = struct.Struct("<B")
+_POINTER = struct.Struct("<BIQQ")
+
+
+class _Kernels:
+    """Numbers kernels as they are met, equal ones alike, and their images."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Kernel, int] = {}
+        self._images: dict[bytes, int] = {}
+        # A kernel is hashed whole, and mostly the same object is met again.
+        self._numbers_by_id: dict[int, int] = {}
+
+    def number(self, kernel: Kernel) -> int:
+        number = self._numbers_by_id.get(id(kernel))
+        if number is None:
+            number = self._numbers.setdefault(kernel, len(self._numbers))
+            self._numbers_by_id[id(kernel)] = number
+            self._images.setdefault(kernel.image, len(self._images))
+        return number
+
+    def encode(self) -> bytes:
+        out = [_U32.pack(len(self._images))]
+        for image in self._images:
+            out += [struct.pack("<Q", len(image)), image]
+        out.append(_U32.pack(len(self._numbers)))
+        for kernel in self._numbers:
+            out.append(_U32.pack(self._images[kernel.image]))
+            out += [_string(kernel.symbol), _string(kernel.label)]
+            out.append(_U32.pack(len(kernel.parameters)))
             for p in kernel.parameters:
-                out += _string(p.name)
-                out += struct.pack("<BBI", p.pointer, p.reads | p.writes << 1, p.size)
-        out += struct.pack("<I", len(self.nodes))
-        number = {kernel: i for i, kernel in enumerate(kernels)}
-        for node in self.nodes:
-            out += struct.pack("<BI", 1, number[node.kernel])
-            out += struct.pack("<9I", *node.grid, *node.block, *node.cluster)
-            out += struct.pack("<IB", node.shared_bytes, node.cooperative)
+                out.append(_string(p.name))
+                out.append(struct.pack("<BBI", p.pointer, p.reads | p.writes << 1, p.size))
+        return b"".join(out)
+
+
+def _encode_nodes(nodes: tuple[Node | Memset | Memcpy, ...], kernels: _Kernels) -> list[bytes]:
+    out: list[bytes] = []
+    for node in nodes:
+        if isinstance(node, Node):
+            out.append(
+                _KERNEL_NODE.pack(
+                    1,
+                    kernels.number(node.kernel),
+                    *node.grid,
+                    *node.block,
+                    *node.cluster,
+                    node.shared_bytes,
+                    node.cooperative,
+                )
+            )
             for binding in node.bindings:
-                if isinstance(binding, bytes):
-                    out += binding
-                else:
-                    side = binding.side == "result"
-                    out += struct.pack("<BIQQ", side, binding.index, binding.offset, binding.bytes)
-        return bytes(out)
+                out.append(binding if isinstance(binding, bytes) else _pointer(binding))
+        elif isinstance(node, Memset):
+            out += [_MEMSET_NODE.pack(2, node.element, node.value), _pointer(node.to)]
+        else:
+            out += [_MEMCPY_NODE.pack(3), _pointer(node.source), _pointer(node.to)]
+    return out
+
+
+def _pointer(buffer: Buffer) -> bytes:
+    return _POINTER.pack(buffer.side == "result", buffer.index, buffer.offset, buffer.bytes)
 
 
 def _string(text: str) -> bytes:
     data = text.encode()
-    return struct.pack("<I", len(data)) + data
+    return _U32.pack(len(data)) + data

@@ -170,7 +170,7 @@ std::string program_bytes(int nodes, int buffers) {
   out.u32(buffers);
   for (int i = 0; i < buffers; ++i) out.u64(kBytes);
   out.u32(buffers);
-  for (int i = 0; i < buffers; ++i) out.u64(kBytes).u32(i + 1);
+  for (int i = 0; i < buffers; ++i) out.u64(kBytes).u32(i + 1).u8(0);
   out.u32(1).u64(bytes.size()).append(bytes);
   out.u32(1).u32(0).str("axpy").str("axpy").u32(5);
   out.str("x").u8(1).u8(1).u32(8).str("y").u8(1).u8(1).u32(8).str("out").u8(1).u8(2).u32(8);

@@ -32,6 +32,12 @@ std::string quoted(const std::string& text) {
   return out + "\"";
 }
 
+std::string hex(std::uint64_t bits) {
+  char text[32];
+  std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(bits));
+  return text;
+}
+
 // "x = 0x7f0012", "a = 2 (4 bytes)": a pointer as an address, a value by its bits.
 std::string argument(const Launch& launch, std::size_t i) {
   const bool known = launch.kernel != nullptr;
@@ -40,9 +46,7 @@ std::string argument(const Launch& launch, std::size_t i) {
   std::uint64_t bits = 0;
   const std::size_t size = launch.sizes[i];
   std::memcpy(&bits, launch.parameters[i], size < sizeof bits ? size : sizeof bits);
-  char value[32];
-  std::snprintf(value, sizeof value, "0x%llx", static_cast<unsigned long long>(bits));
-  std::string out = name + " = " + value;
+  std::string out = name + " = " + hex(bits);
   if (known && launch.kernel->parameters[i].pointer) {
     const Parameter& p = launch.kernel->parameters[i];
     return out + (p.reads && p.writes ? " (updated)" : p.writes ? " (written)" : " (read)");
@@ -78,6 +82,18 @@ void DotSink::add(const Launch& launch, std::span<const std::uint32_t> dependenc
   if (node.shared_bytes > 0) label += "\n" + std::to_string(node.shared_bytes) + " shared bytes";
   for (std::size_t i = 0; i < launch.sizes.size(); ++i) label += "\n" + argument(launch, i);
   this->node(label, "box", dependencies);
+}
+
+void DotSink::add(const Memset& memset, std::span<const std::uint32_t> dependencies) {
+  node("memset " + hex(memset.value) + ", " + std::to_string(memset.bytes) +
+           " bytes\nto = " + hex(memset.to) + " (written)",
+       "box", dependencies);
+}
+
+void DotSink::add(const Memcpy& memcpy, std::span<const std::uint32_t> dependencies) {
+  node("copy " + std::to_string(memcpy.bytes) + " bytes\nfrom = " + hex(memcpy.from) +
+           " (read)\nto = " + hex(memcpy.to) + " (written)",
+       "box", dependencies);
 }
 
 void DotSink::add_empty(std::span<const std::uint32_t> dependencies) {

@@ -23,12 +23,24 @@ void Exec::add(const Launch& launch, std::span<const std::uint32_t> dependencies
   nodes_.push_back(add_to_graph(driver_, graph_.get(), launch, nodes_of(dependencies)));
   const KernelNode& node = *launch.node;
   const std::size_t first = parameters_.size();
-  told_.push_back({launch.function, node.grid, node.block, node.shared_bytes, first});
+  told_.push_back(ToldLaunch{launch.function, node.grid, node.block, node.shared_bytes, first});
   for (std::size_t i = 0; i < launch.sizes.size(); ++i) {
     const auto* bytes = static_cast<const std::byte*>(launch.parameters[i]);
     parameters_.insert(parameters_.end(), bytes, bytes + launch.sizes[i]);
   }
   topology_.add(node, parameters_.size() - first, dependencies);
+}
+
+void Exec::add(const Memset& memset, std::span<const std::uint32_t> dependencies) {
+  nodes_.push_back(add_to_graph(driver_, graph_.get(), memset, nodes_of(dependencies)));
+  told_.push_back(memset);
+  topology_.add_memset(memset.element_bytes, dependencies);
+}
+
+void Exec::add(const Memcpy& memcpy, std::span<const std::uint32_t> dependencies) {
+  nodes_.push_back(add_to_graph(driver_, graph_.get(), memcpy, nodes_of(dependencies)));
+  told_.push_back(memcpy);
+  topology_.add_memcpy(dependencies);
 }
 
 void Exec::add_empty(std::span<const std::uint32_t> dependencies) {
@@ -70,7 +82,7 @@ void Exec::instantiate() {
 }
 
 bool Exec::update(std::uint32_t index, const Launch& launch) {
-  Told& told = told_[index];
+  ToldLaunch& told = std::get<ToldLaunch>(told_[index]);
   const KernelNode& node = *launch.node;
   bool changed = !told.is(launch.function, node);
   std::byte* last = parameters_.data() + told.first_parameter;
@@ -81,12 +93,21 @@ bool Exec::update(std::uint32_t index, const Launch& launch) {
   }
   if (!changed) return false;
   told = {launch.function, node.grid, node.block, node.shared_bytes, told.first_parameter};
-  const CUDA_KERNEL_NODE_PARAMS params = node_params(launch);
-  const CUresult result =
-      driver_.cuGraphExecKernelNodeSetParams(exec_.get(), nodes_[index], &params);
-  if (result != CUDA_SUCCESS) throw_launch_error(driver_, result, launch);
+  set_params(driver_, exec_.get(), nodes_[index], launch);
   return true;
 }
+
+template <class Node>
+bool Exec::update_memory(std::uint32_t index, const Node& node) {
+  Node& told = std::get<Node>(told_[index]);
+  if (told == node) return false;
+  told = node;
+  set_params(driver_, exec_.get(), nodes_[index], node);
+  return true;
+}
+
+template bool Exec::update_memory(std::uint32_t, const Memset&);
+template bool Exec::update_memory(std::uint32_t, const Memcpy&);
 
 void Exec::update_child(std::uint32_t index, const ChildGraph& child) {
   JGE_CALL(driver_, cuGraphExecChildGraphNodeSetParams, exec_.get(), nodes_[index], child.get());

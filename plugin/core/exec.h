@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <variant>
 #include <vector>
 
 #include "core/handle.h"
@@ -21,6 +22,8 @@ class Exec {
 
   // Adds the next node, which waits for earlier ones.
   void add(const Launch& launch, std::span<const std::uint32_t> dependencies);
+  void add(const Memset& memset, std::span<const std::uint32_t> dependencies);
+  void add(const Memcpy& memcpy, std::span<const std::uint32_t> dependencies);
   void add_empty(std::span<const std::uint32_t> dependencies);
   void add_child(const ChildGraph& child, std::span<const std::uint32_t> dependencies);
   // After the last node. Throws Error (resource_exhausted) when the device is out of memory.
@@ -29,18 +32,25 @@ class Exec {
   std::uint32_t size() const { return topology_.size(); }
   const Topology& topology() const { return topology_; }
 
-  // Whether a node was told just this last; `parameters` are their bytes, one after the other.
+  // Whether a kernel node was told just this last; `parameters` are their bytes, one after the
+  // other.
   bool up_to_date(std::uint32_t node, CUfunction function, const KernelNode& launch,
                   std::span<const std::byte> parameters) const {
-    const Told& told = told_[node];
+    const ToldLaunch& told = *std::get_if<ToldLaunch>(&told_[node]);
     return told.is(function, launch) &&
            (parameters.empty() || std::memcmp(parameters_.data() + told.first_parameter,
                                               parameters.data(), parameters.size()) == 0);
   }
 
-  // Makes a node launch as given, if that differs from what it was told last. Returns whether it
-  // did. If it throws, the exec must be dropped: what its nodes would do is no longer known.
+  // Makes a node do as given, if that differs from what it was told last. Returns whether it did.
+  // If it throws, the exec must be dropped: what its nodes would do is no longer known. The node
+  // must be of that kind.
   bool update(std::uint32_t node, const Launch& launch);
+  bool update(std::uint32_t node, const Memset& memset) { return update_memory(node, memset); }
+  bool update(std::uint32_t node, const Memcpy& memcpy) { return update_memory(node, memcpy); }
+  bool update(std::uint32_t node, const BoundNode& bound) {
+    return std::visit([&](const auto& one) { return update(node, one); }, bound);
+  }
 
   // Makes a node another graph of the same words.
   void update_child(std::uint32_t node, const ChildGraph& child);
@@ -51,8 +61,7 @@ class Exec {
   std::atomic<std::uint64_t> last_used{0};
 
  private:
-  // What a node was told last.
-  struct Told {
+  struct ToldLaunch {
     bool is(CUfunction other, const KernelNode& node) const {
       return function == other && grid == node.grid && block == node.block &&
              shared_bytes == node.shared_bytes;
@@ -64,6 +73,11 @@ class Exec {
     std::size_t first_parameter;  // into parameters_
   };
 
+  // What a node was told last; nothing of the kinds that are not compared.
+  using Told = std::variant<std::monostate, ToldLaunch, Memset, Memcpy>;
+
+  template <class Node>
+  bool update_memory(std::uint32_t index, const Node& node);
   std::span<const CUgraphNode> nodes_of(std::span<const std::uint32_t> dependencies);
 
   const Driver& driver_;
@@ -71,8 +85,8 @@ class Exec {
   Graph graph_;  // the template, whose node handles the exec is patched by
   GraphExec exec_;
   std::vector<CUgraphNode> nodes_;
-  std::vector<Told> told_;  // unused for nodes that are no kernels
-  std::vector<std::byte> parameters_;
+  std::vector<Told> told_;
+  std::vector<std::byte> parameters_;  // of the launches
   std::vector<CUgraphNode> wait_for_;
 };
 

@@ -1,9 +1,10 @@
-// plugin/core/launch.h: a kernel node as the driver takes it.
+// plugin/core/launch.h: nodes as the driver takes them.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <string>
+#include <variant>
 
 #include "core/program.h"
 #include "driver/driver.h"
@@ -19,6 +20,32 @@ struct Launch {
   const std::string* label = nullptr;
   const Kernel* kernel = nullptr;  // names and kinds of the parameters, where they are known
 };
+
+// The same of the other kinds. They name their context, as a graph's nodes must; of a kernel, the
+// function knows it.
+struct Memset {
+  CUcontext context = nullptr;
+  CUdeviceptr to = 0;
+  std::uint32_t element_bytes = 1;
+  std::uint32_t value = 0;  // of each element
+  std::uint64_t bytes = 0;
+  friend bool operator==(const Memset&, const Memset&) = default;
+};
+
+struct Memcpy {
+  CUcontext context = nullptr;
+  CUdeviceptr from = 0, to = 0;
+  std::uint64_t bytes = 0;
+  friend bool operator==(const Memcpy&, const Memcpy&) = default;
+};
+
+using BoundNode = std::variant<Launch, Memset, Memcpy>;
+
+// Adds a node to a sink, or to an exec that is being built.
+template <class Target>
+void add_to(Target& target, const BoundNode& node, std::span<const std::uint32_t> dependencies) {
+  std::visit([&](const auto& bound) { target.add(bound, dependencies); }, node);
+}
 
 inline bool has_cluster(const KernelNode& node) {
   return node.cluster.x * node.cluster.y * node.cluster.z > 1;
@@ -59,14 +86,32 @@ class LaunchConfig {
   CUlaunchConfig config_ = {};
 };
 
-// The launch as a graph's node takes it; attributes go apart.
+// A node as a graph's node takes it; a launch's attributes go apart.
 CUDA_KERNEL_NODE_PARAMS node_params(const Launch& launch);
+CUDA_MEMSET_NODE_PARAMS node_params(const Memset& memset);
+CUDA_MEMCPY3D node_params(const Memcpy& memcpy);
 
-// Adds a launch to a graph, with its attributes, behind the nodes it waits for. Throws Error.
+// Adds a node to a graph, with its attributes, behind the nodes it waits for. Throws Error.
 CUgraphNode add_to_graph(const Driver& driver, CUgraph graph, const Launch& launch,
                          std::span<const CUgraphNode> wait_for);
+CUgraphNode add_to_graph(const Driver& driver, CUgraph graph, const Memset& memset,
+                         std::span<const CUgraphNode> wait_for);
+CUgraphNode add_to_graph(const Driver& driver, CUgraph graph, const Memcpy& memcpy,
+                         std::span<const CUgraphNode> wait_for);
 
-// Throws Error with the kernel, its launch and what the driver said.
-[[noreturn]] void throw_launch_error(const Driver& driver, CUresult result, const Launch& launch);
+// Hands a node to a stream. Throws Error.
+void enqueue(const Driver& driver, CUstream stream, const Launch& launch);
+void enqueue(const Driver& driver, CUstream stream, const Memset& memset);
+void enqueue(const Driver& driver, CUstream stream, const Memcpy& memcpy);
+
+// Makes a node of an executable graph another of its kind. Throws Error.
+void set_params(const Driver& driver, CUgraphExec exec, CUgraphNode node, const Launch& launch);
+void set_params(const Driver& driver, CUgraphExec exec, CUgraphNode node, const Memset& memset);
+void set_params(const Driver& driver, CUgraphExec exec, CUgraphNode node, const Memcpy& memcpy);
+
+// What errors call it: "kernel 'blur'", "memset", "copy".
+std::string name_of(const Launch& launch);
+std::string name_of(const Memset& memset);
+std::string name_of(const Memcpy& memcpy);
 
 }  // namespace jge

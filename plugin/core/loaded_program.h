@@ -22,7 +22,7 @@ class LoadedProgram {
   const Program& program() const { return *program_; }
 
   // A node with its addresses (of arguments, then results); valid until this thread's next bind.
-  Launch bind(std::size_t node, std::span<void* const> buffers) const;
+  BoundNode bind(std::size_t node, std::span<void* const> buffers) const;
 
   // Binds and gives every node to the sink.
   void play(std::span<void* const> buffers, Sink& sink) const;
@@ -31,6 +31,10 @@ class LoadedProgram {
   void draw(std::span<void* const> buffers) const;
 
  private:
+  Launch bind(const KernelNode& node, std::span<const Binding> bindings,
+              std::span<void* const> buffers) const;
+  void give_all(std::span<void* const> buffers, Sink& sink) const;
+
   Device& device_;
   std::shared_ptr<const Program> program_;
   std::vector<CUfunction> functions_;  // one per kernel of the program

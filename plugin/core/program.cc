@@ -1,6 +1,7 @@
 // plugin/core/program.cc: the immutable node list that one custom call carries.
 #include "core/program.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "core/error.h"
@@ -101,109 +102,195 @@ std::string text(const Dim3& dim) {
          ")";
 }
 
-std::shared_ptr<const Program> Program::decode(std::string_view bytes) {
-  Reader in(bytes);
-  auto program = std::make_shared<Program>();
-  if (in.take(4) != "JGEP") refuse("it does not begin as one");
-  if (const std::uint32_t version = in.u32(); version != kProgramVersion) {
-    refuse("its version is " + std::to_string(version) + ", this package reads " +
-           std::to_string(kProgramVersion));
-  }
-  program->name = in.str();
+// Fills a program from its bytes.
+class Program::Decoder {
+ public:
+  Decoder(std::string_view bytes, Program& program) : in_(bytes), program_(program) {}
 
-  program->arguments.resize(in.count(8));
-  for (std::uint64_t& argument : program->arguments) argument = in.u64();
-  program->results.resize(in.count(12));
-  std::vector<bool> aliased(program->arguments.size());
-  for (Result& result : program->results) {
-    result.bytes = in.u64();
-    result.alias = in.u32();
-    if (result.alias == 0) continue;
-    if (result.alias > program->arguments.size()) refuse("a result aliases no argument");
-    if (program->arguments[result.alias - 1] != result.bytes || aliased[result.alias - 1]) {
-      refuse("a result aliases an argument that it cannot share");
+  void decode() {
+    header();
+    buffers();
+    const std::uint32_t images = in_.count(8);
+    for (std::uint32_t i = 0; i < images; ++i) {
+      program_.images.push_back(intern_image(in_.blob()));
     }
-    aliased[result.alias - 1] = true;
+    const std::uint32_t kernels = in_.count(16);
+    for (std::uint32_t i = 0; i < kernels; ++i) {
+      program_.kernels.push_back(read_kernel(in_, images));
+    }
+    const std::uint32_t nodes = in_.count(27);
+    if (nodes > kMaxNodes) {
+      refuse("it has " + std::to_string(nodes) + " nodes; at most " + std::to_string(kMaxNodes) +
+             " are taken");
+    }
+    program_.nodes.reserve(nodes);
+    for (std::uint32_t i = 0; i < nodes; ++i) {
+      program_.nodes.push_back(node());
+      program_.first_binding_.push_back(program_.bindings_.size());
+    }
+    if (!in_.empty()) refuse("bytes follow its end");
   }
 
-  const std::uint32_t images = in.count(8);
-  for (std::uint32_t i = 0; i < images; ++i) program->images.push_back(intern_image(in.blob()));
-  const std::uint32_t kernels = in.count(16);
-  for (std::uint32_t i = 0; i < kernels; ++i) program->kernels.push_back(read_kernel(in, images));
-
-  const std::uint32_t nodes = in.count(46);
-  if (nodes > kMaxNodes) {
-    refuse("it has " + std::to_string(nodes) + " nodes; at most " + std::to_string(kMaxNodes) +
-           " are taken");
+ private:
+  void header() {
+    if (in_.take(4) != "JGEP") refuse("it does not begin as one");
+    if (const std::uint32_t version = in_.u32(); version != kProgramVersion) {
+      refuse("its version is " + std::to_string(version) + ", this package reads " +
+             std::to_string(kProgramVersion));
+    }
+    program_.name = in_.str();
   }
-  program->nodes.resize(nodes);
-  for (KernelNode& node : program->nodes) {
-    if (in.u8() != 1) refuse("a node is of an unknown kind");
-    node.kernel = in.u32();
-    if (node.kernel >= kernels) refuse("a node names a kernel that is not there");
-    node.grid = read_dim3(in);
-    node.block = read_dim3(in);
-    node.cluster = read_dim3(in);
-    node.shared_bytes = in.u32();
-    const std::uint8_t flags = in.u8();
-    if (flags > 1) refuse("a node has unknown flags");
-    node.cooperative = flags & 1;
-    node.first_binding = static_cast<std::uint32_t>(program->bindings.size());
-    const auto& parameters = program->kernels[node.kernel].parameters;
-    program->max_parameters =
-        std::max(program->max_parameters, static_cast<std::uint32_t>(parameters.size()));
+
+  void buffers() {
+    program_.arguments.resize(in_.count(8));
+    for (std::uint64_t& argument : program_.arguments) argument = in_.u64();
+    program_.results.resize(in_.count(13));
+    std::vector<bool> aliased(program_.arguments.size());
+    bool has_scratch = false;
+    for (Result& result : program_.results) {
+      result.bytes = in_.u64();
+      result.alias = in_.u32();
+      result.scratch = flag("a result");
+      if (result.scratch) {
+        if (result.alias != 0) refuse("a scratch result aliases an argument");
+        if (has_scratch) refuse("it has several scratch results");
+        has_scratch = true;
+      }
+      if (result.alias == 0) continue;
+      if (result.alias > program_.arguments.size()) refuse("a result aliases no argument");
+      if (program_.arguments[result.alias - 1] != result.bytes || aliased[result.alias - 1]) {
+        refuse("a result aliases an argument that it cannot share");
+      }
+      aliased[result.alias - 1] = true;
+    }
+  }
+
+  bool flag(const char* of) {
+    const std::uint8_t flags = in_.u8();
+    if (flags > 1) refuse(of + std::string(" has unknown flags"));
+    return flags & 1;
+  }
+
+  Node node() {
+    switch (in_.u8()) {
+      case 1:
+        return kernel_node();
+      case 2:
+        return memset_node();
+      case 3:
+        return memcpy_node();
+      default:
+        refuse("a node is of an unknown kind");
+    }
+  }
+
+  KernelNode kernel_node() {
+    KernelNode node;
+    node.kernel = in_.u32();
+    if (node.kernel >= program_.kernels.size()) refuse("a node names a kernel that is not there");
+    node.grid = read_dim3(in_);
+    node.block = read_dim3(in_);
+    node.cluster = read_dim3(in_);
+    node.shared_bytes = in_.u32();
+    node.cooperative = flag("a node");
+    const auto& parameters = program_.kernels[node.kernel].parameters;
+    program_.max_parameters =
+        std::max(program_.max_parameters, static_cast<std::uint32_t>(parameters.size()));
     for (const Parameter& parameter : parameters) {
-      Binding& binding = program->bindings.emplace_back();
-      binding.pointer = parameter.pointer;
-      if (!parameter.pointer) {
-        binding.offset = program->values.size();
-        const std::string_view value = in.take(parameter.size);
-        program->values.resize(binding.offset + value.size());
-        std::memcpy(program->values.data() + binding.offset, value.data(), value.size());
-        continue;
+      if (parameter.pointer) {
+        pointer(parameter.reads, parameter.writes);
+      } else {
+        value(parameter.size);
       }
-      const std::uint8_t side = in.u8();
-      const std::uint32_t index = in.u32();
-      binding.offset = in.u64();
-      binding.bytes = in.u64();
-      const bool result = side == 1;
-      const std::size_t count = result ? program->results.size() : program->arguments.size();
-      if (side > 1 || index >= count) refuse("a node names a buffer that is not there");
-      const std::uint64_t size = result ? program->results[index].bytes : program->arguments[index];
-      if (binding.offset > size || binding.bytes > size - binding.offset) {
-        refuse("a node reaches past the end of a buffer");
-      }
-      if (!result && parameter.writes) {
-        refuse("a node writes to an argument; a result that aliases it is needed");
-      }
-      binding.buffer =
-          result ? static_cast<std::uint32_t>(program->arguments.size()) + index : index;
     }
+    return node;
   }
-  if (!in.empty()) refuse("bytes follow its end");
+
+  MemsetNode memset_node() {
+    MemsetNode node;
+    node.element_bytes = in_.u8();
+    node.value = in_.u32();
+    const std::uint32_t element = node.element_bytes;
+    if (element != 1 && element != 2 && element != 4) {
+      refuse("a memset is of elements of " + std::to_string(element) + " bytes");
+    }
+    if (element < 4 && node.value >> (8 * element) != 0) {
+      refuse("a memset's value is larger than its element");
+    }
+    const Binding to = pointer(false, true);
+    if (to.bytes == 0 || to.bytes % element != 0 || to.offset % element != 0) {
+      refuse("a memset does not cover whole elements");
+    }
+    return node;
+  }
+
+  MemcpyNode memcpy_node() {
+    const Binding from = pointer(true, false);
+    const Binding to = pointer(false, true);
+    if (from.bytes == 0 || from.bytes != to.bytes) {
+      refuse("a memcpy's source and target differ in bytes or have none");
+    }
+    if (program_.space(from.buffer) == program_.space(to.buffer) &&
+        from.offset < to.offset + to.bytes && to.offset < from.offset + from.bytes) {
+      refuse("a memcpy's source and target overlap");
+    }
+    return {};
+  }
+
+  void value(std::uint32_t size) {
+    Binding& binding = program_.bindings_.emplace_back();
+    binding.offset = program_.values.size();
+    const std::string_view value = in_.take(size);
+    program_.values.resize(binding.offset + value.size());
+    std::memcpy(program_.values.data() + binding.offset, value.data(), value.size());
+  }
+
+  Binding pointer(bool reads, bool writes) {
+    const std::uint8_t side = in_.u8();
+    const std::uint32_t index = in_.u32();
+    const std::uint64_t offset = in_.u64(), bytes = in_.u64();
+    const bool result = side == 1;
+    const std::size_t arguments = program_.arguments.size();
+    if (side > 1 || index >= (result ? program_.results.size() : arguments)) {
+      refuse("a node names a buffer that is not there");
+    }
+    const std::uint64_t size = result ? program_.results[index].bytes : program_.arguments[index];
+    if (offset > size || bytes > size - offset) refuse("a node reaches past the end of a buffer");
+    if (!result && writes) {
+      refuse("a node writes to an argument; a result that aliases it is needed");
+    }
+    const auto buffer = static_cast<std::uint32_t>(result ? arguments + index : index);
+    return program_.bindings_.emplace_back(buffer, reads, writes, offset, bytes);
+  }
+
+  Reader in_;
+  Program& program_;
+};
+
+std::shared_ptr<const Program> Program::decode(std::string_view bytes) {
+  auto program = std::make_shared<Program>();
+  Decoder(bytes, *program).decode();
   program->record();
   count(stats().programs);
   return program;
 }
 
+std::uint32_t Program::space(std::uint32_t buffer) const {
+  if (buffer < arguments.size()) return buffer;
+  const Result& result = results[buffer - arguments.size()];
+  return result.alias != 0 ? result.alias - 1 : buffer;
+}
+
 void Program::record() {
-  // A result that aliases an argument is the same memory, and so the same space.
-  std::vector<std::uint32_t> space(arguments.size() + results.size());
-  for (std::uint32_t i = 0; i < space.size(); ++i) {
-    const bool shares = i >= arguments.size() && results[i - arguments.size()].alias != 0;
-    space[i] = shares ? results[i - arguments.size()].alias - 1 : i;
-  }
   Hazards hazards;
   std::vector<Access> accesses;
   first_edge_.push_back(0);
-  for (const KernelNode& node : nodes) {
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
     accesses.clear();
-    const auto& parameters = kernels[node.kernel].parameters;
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      if (!parameters[i].pointer) continue;
-      const Binding& binding = bindings[node.first_binding + i];
-      accesses.push_back({space[binding.buffer], binding.offset, binding.offset + binding.bytes,
-                          parameters[i].reads, parameters[i].writes});
+    for (const Binding& binding : bindings(i)) {
+      if (!binding.pointer()) continue;
+      accesses.push_back({space(binding.buffer), binding.offset, binding.offset + binding.bytes,
+                          binding.reads, binding.writes});
     }
     const auto dependencies = hazards.add(accesses);
     edges_.insert(edges_.end(), dependencies.begin(), dependencies.end());

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "core/image_bytes.h"
@@ -22,14 +23,20 @@ namespace jge {
 // program:   "JGEP", u32 version, str name,
 //            n * argument, n * result, n * blob (images), n * kernel, n * node
 // argument:  u64 bytes
-// result:    u64 bytes, u32 alias (1 + the argument whose memory it shares, or 0)
+// result:    u64 bytes, u32 alias (1 + the argument whose memory it shares, or 0),
+//            u8 scratch (1: nobody reads it after the run; it shares no memory, and one at most)
 // kernel:    u32 image, str symbol, str label, n * parameter
 // parameter: str name, u8 kind (0 value, 1 pointer), u8 access (bit 0 reads, bit 1 writes),
 //            u32 size in bytes
 // node:      u8 1 (kernel), u32 kernel, u32 grid[3], u32 block[3], u32 cluster[3],
-//            u32 shared bytes, u8 flags (bit 0 cooperative), then a binding for each parameter
-// binding:   of a value, its bytes;
-//            of a pointer, u8 side (0 argument, 1 result), u32 index, u64 offset, u64 bytes
+//            u32 shared bytes, u8 flags (bit 0 cooperative), then a value or a pointer for each
+//            parameter; or
+//            u8 2 (memset), u8 element bytes (1, 2 or 4), u32 value, the pointer that is written
+//            (bytes and offset are multiples of the element's); or
+//            u8 3 (memcpy), the pointer that is read, the pointer that is written (as many bytes,
+//            none of them the same)
+// value:     its bytes
+// pointer:   u8 side (0 argument, 1 result), u32 index, u64 offset, u64 bytes
 inline constexpr std::uint32_t kProgramVersion = 1;
 
 // More nodes than this are refused: edges take memory that grows with their square.
@@ -62,9 +69,12 @@ std::string text(const Dim3& dim);
 // Where one parameter of one node comes from.
 struct Binding {
   std::uint32_t buffer = 0;  // pointer: an argument, or argument count + result
-  bool pointer = false;
+  bool reads = false;        // pointer: what the node does with the memory; value: neither
+  bool writes = false;
   std::uint64_t offset = 0;  // pointer: into the buffer; value: into Program::values
-  std::uint64_t bytes = 0;   // pointer: how much of the buffer the kernel may touch from there
+  std::uint64_t bytes = 0;   // pointer: how much of the buffer the node may touch from there
+
+  bool pointer() const { return reads || writes; }
 };
 
 struct KernelNode {
@@ -72,12 +82,21 @@ struct KernelNode {
   Dim3 grid, block, cluster;
   std::uint32_t shared_bytes = 0;  // dynamic shared memory per block
   bool cooperative = false;
-  std::uint32_t first_binding = 0;  // one per parameter of the kernel, in its order
 };
+
+struct MemsetNode {
+  std::uint32_t element_bytes = 1;
+  std::uint32_t value = 0;  // of each element
+};
+
+struct MemcpyNode {};
+
+using Node = std::variant<KernelNode, MemsetNode, MemcpyNode>;
 
 struct Result {
   std::uint64_t bytes = 0;
   std::uint32_t alias = 0;  // 1 + the argument whose memory it shares, or 0
+  bool scratch = false;     // its contents mean nothing after the run
 };
 
 class Program {
@@ -90,10 +109,15 @@ class Program {
   std::vector<Result> results;
   std::vector<std::shared_ptr<const ImageBytes>> images;
   std::vector<Kernel> kernels;
-  std::vector<KernelNode> nodes;
-  std::vector<Binding> bindings;
+  std::vector<Node> nodes;
   std::vector<std::byte> values;  // by-value parameters, which drivers copy by the byte
   std::uint32_t max_parameters = 0;
+
+  // Of node i: of a kernel, one per parameter; of a memset, the target; of a memcpy, source and
+  // target.
+  std::span<const Binding> bindings(std::size_t i) const {
+    return {bindings_.data() + first_binding_[i], first_binding_[i + 1] - first_binding_[i]};
+  }
 
   // Nodes that node i waits for, ascending; known before any address is.
   std::span<const std::uint32_t> dependencies(std::size_t i) const {
@@ -101,8 +125,14 @@ class Program {
   }
 
  private:
+  class Decoder;
+
+  // The memory behind a buffer: a result that aliases an argument is the same.
+  std::uint32_t space(std::uint32_t buffer) const;
   void record();
 
+  std::vector<Binding> bindings_;
+  std::vector<std::size_t> first_binding_{0};
   std::vector<std::uint32_t> edges_;
   std::vector<std::size_t> first_edge_;
 };

@@ -10,6 +10,22 @@
 #include "core/stats.h"
 
 namespace jge {
+namespace {
+
+void add_to_topology(Topology& topology, const Program& program, const Node& node,
+                     std::span<const std::uint32_t> dependencies) {
+  if (const auto* kernel = std::get_if<KernelNode>(&node)) {
+    const auto& sizes = program.kernels[kernel->kernel].sizes;
+    topology.add(*kernel, std::accumulate(sizes.begin(), sizes.end(), std::uint64_t{0}),
+                 dependencies);
+  } else if (const auto* memset = std::get_if<MemsetNode>(&node)) {
+    topology.add_memset(memset->element_bytes, dependencies);
+  } else {
+    topology.add_memcpy(dependencies);
+  }
+}
+
+}  // namespace
 
 ProgramGraph::~ProgramGraph() { end_leases(); }
 
@@ -54,14 +70,9 @@ void ProgramGraph::cut(std::uint32_t max_ops) {
     std::ranges::sort(dependencies);
     segment.edges.insert(segment.edges.end(), dependencies.begin(), dependencies.end());
     segment.first_edge.push_back(segment.edges.size());
-    const KernelNode& node = program.nodes[i];
-    const Kernel& kernel = program.kernels[node.kernel];
-    segment.topology.add(
-        node, std::accumulate(kernel.sizes.begin(), kernel.sizes.end(), std::uint64_t{0}),
-        dependencies);
-    for (std::size_t p = 0; p < kernel.parameters.size(); ++p) {
-      const Binding& binding = program.bindings[node.first_binding + p];
-      if (!binding.pointer) continue;
+    add_to_topology(segment.topology, program, program.nodes[i], dependencies);
+    for (const Binding& binding : program.bindings(i)) {
+      if (!binding.pointer()) continue;
       std::vector<Place>& users = users_[binding.buffer];
       const Place& here = place[i];
       const bool listed = !users.empty() && users.back().segment == here.segment &&
@@ -107,7 +118,7 @@ void ProgramGraph::run(std::span<void* const> buffers, CUstream stream) {
         continue;
       }
       LaunchSink sink(program_.device().driver(), stream, false);
-      for (std::uint32_t node : segments_[s].nodes) sink.add(program_.bind(node, buffers), {});
+      for (std::uint32_t node : segments_[s].nodes) add_to(sink, program_.bind(node, buffers), {});
       sink.finish();
     }
   } catch (...) {
@@ -124,7 +135,7 @@ void ProgramGraph::run(std::span<void* const> buffers, CUstream stream) {
 void ProgramGraph::draw(const Segment& segment, std::span<void* const> buffers) {
   DotSink dot(program_.program().name);
   for (std::uint32_t i = 0; i < segment.nodes.size(); ++i) {
-    dot.add(program_.bind(segment.nodes[i], buffers), segment.dependencies(i));
+    add_to(dot, program_.bind(segment.nodes[i], buffers), segment.dependencies(i));
   }
   dot.finish();
 }
@@ -214,7 +225,7 @@ bool ProgramGraph::patch_all(const Segment& segment, Exec& exec, std::span<void*
 std::shared_ptr<Exec> ProgramGraph::make(const Segment& segment, std::span<void* const> buffers) {
   auto exec = std::make_shared<Exec>(program_.device().driver());
   for (std::uint32_t i = 0; i < segment.nodes.size(); ++i) {
-    exec->add(program_.bind(segment.nodes[i], buffers), segment.dependencies(i));
+    add_to(*exec, program_.bind(segment.nodes[i], buffers), segment.dependencies(i));
   }
   exec->instantiate();
   cache_.keep(exec);

@@ -15,31 +15,39 @@ namespace {
 
 }  // namespace
 
-void LaunchSink::add(const Launch& launch, std::span<const std::uint32_t>) {
-  if (debug_ && launched_ == 0) {
-    if (const CUresult result = driver_.cuStreamSynchronize(stream_); result != CUDA_SUCCESS) {
-      throw Error(
-          Code::internal,
-          "work queued before kernel '" + *launch.label + "' failed: " + describe(driver_, result),
-          result);
-    }
-  }
-  const LaunchConfig config(*launch.node, stream_);
-  CUresult result =
-      driver_.cuLaunchKernelEx(config.get(), launch.function, launch.parameters, nullptr);
-  if (result != CUDA_SUCCESS) [[unlikely]]
-    throw_launch_error(driver_, result, launch);
+template <class Node>
+inline void LaunchSink::hand_over(const Node& node) {
+  if (debug_ && launched_ == 0) [[unlikely]]
+    settle_first(node);
+  enqueue(driver_, stream_, node);
   ++launched_;
-  if (!debug_) return;
-  result = driver_.cuStreamSynchronize(stream_);
-  if (result != CUDA_SUCCESS) {
-    const std::string said = take_fault(driver_);
-    throw Error(Code::internal,
-                "kernel '" + *launch.label + "' failed: " + describe(driver_, result) +
-                    (said.empty() ? "" : ": " + said),
-                result);
-  }
+  if (debug_) [[unlikely]]
+    settle(node);
 }
+
+template <class Node>
+void LaunchSink::settle_first(const Node& node) {
+  const CUresult result = driver_.cuStreamSynchronize(stream_);
+  if (result == CUDA_SUCCESS) return;
+  throw Error(Code::internal,
+              "work queued before " + name_of(node) + " failed: " + describe(driver_, result),
+              result);
+}
+
+template <class Node>
+void LaunchSink::settle(const Node& node) {
+  const CUresult result = driver_.cuStreamSynchronize(stream_);
+  if (result == CUDA_SUCCESS) return;
+  const std::string said = take_fault(driver_);
+  throw Error(
+      Code::internal,
+      name_of(node) + " failed: " + describe(driver_, result) + (said.empty() ? "" : ": " + said),
+      result);
+}
+
+void LaunchSink::add(const Launch& launch, std::span<const std::uint32_t>) { hand_over(launch); }
+void LaunchSink::add(const Memset& memset, std::span<const std::uint32_t>) { hand_over(memset); }
+void LaunchSink::add(const Memcpy& memcpy, std::span<const std::uint32_t>) { hand_over(memcpy); }
 
 void LaunchSink::add_empty(std::span<const std::uint32_t>) {}
 
@@ -68,6 +76,14 @@ CaptureSink::CaptureSink(const Driver& driver, CUstream stream) : driver_(driver
 
 void CaptureSink::add(const Launch& launch, std::span<const std::uint32_t> dependencies) {
   added(add_to_graph(driver_, graph_, launch, nodes_of(dependencies)));
+}
+
+void CaptureSink::add(const Memset& memset, std::span<const std::uint32_t> dependencies) {
+  added(add_to_graph(driver_, graph_, memset, nodes_of(dependencies)));
+}
+
+void CaptureSink::add(const Memcpy& memcpy, std::span<const std::uint32_t> dependencies) {
+  added(add_to_graph(driver_, graph_, memcpy, nodes_of(dependencies)));
 }
 
 void CaptureSink::add_empty(std::span<const std::uint32_t> dependencies) {

@@ -17,6 +17,8 @@ class Sink {
  public:
   virtual ~Sink() = default;
   virtual void add(const Launch& launch, std::span<const std::uint32_t> dependencies) = 0;
+  virtual void add(const Memset& memset, std::span<const std::uint32_t> dependencies) = 0;
+  virtual void add(const Memcpy& memcpy, std::span<const std::uint32_t> dependencies) = 0;
   virtual void add_empty(std::span<const std::uint32_t> dependencies) = 0;
   virtual void add_child(const ChildGraph& child, std::span<const std::uint32_t> dependencies) = 0;
   // After the last node.
@@ -26,16 +28,25 @@ class Sink {
 // Straight onto the stream, whose order is stricter than any edges.
 class LaunchSink final : public Sink {
  public:
-  // With `debug`, synchronizes before the first and after every kernel, so that a fault names the
-  // kernel that caused it.
+  // With `debug`, synchronizes before the first and after every node, so that a fault names the
+  // node that caused it.
   LaunchSink(const Driver& driver, CUstream stream, bool debug)
       : driver_(driver), stream_(stream), debug_(debug) {}
   void add(const Launch& launch, std::span<const std::uint32_t> dependencies) override;
+  void add(const Memset& memset, std::span<const std::uint32_t> dependencies) override;
+  void add(const Memcpy& memcpy, std::span<const std::uint32_t> dependencies) override;
   void add_empty(std::span<const std::uint32_t> dependencies) override;
   void add_child(const ChildGraph& child, std::span<const std::uint32_t> dependencies) override;
   void finish() override;
 
  private:
+  template <class Node>
+  void hand_over(const Node& node);
+  template <class Node>
+  void settle_first(const Node& node);
+  template <class Node>
+  void settle(const Node& node);
+
   const Driver& driver_;
   CUstream stream_;
   bool debug_;
@@ -49,6 +60,8 @@ class CaptureSink final : public Sink {
   // The stream must be capturing. Throws Error if the capture has been invalidated.
   CaptureSink(const Driver& driver, CUstream stream);
   void add(const Launch& launch, std::span<const std::uint32_t> dependencies) override;
+  void add(const Memset& memset, std::span<const std::uint32_t> dependencies) override;
+  void add(const Memcpy& memcpy, std::span<const std::uint32_t> dependencies) override;
   void add_empty(std::span<const std::uint32_t> dependencies) override;
   void add_child(const ChildGraph& child, std::span<const std::uint32_t> dependencies) override;
   // The stream's next operation then waits for all nodes that no other waits for.

@@ -12,7 +12,7 @@ namespace jge {
   X(images_loaded)            /* images loaded, once per device */                            \
   X(encoders)                 /* encoders made */                                             \
   X(commits)                  /* batches handed over */                                       \
-  X(direct_launches)          /* kernels launched straight onto a stream */                   \
+  X(direct_launches)          /* nodes handed straight onto a stream */                       \
   X(graph_launches)           /* launches of executable graphs */                             \
   X(instantiations)           /* executable graphs made */                                    \
   X(nodes_patched)            /* nodes of executable graphs whose arguments changed */        \

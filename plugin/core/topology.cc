@@ -7,7 +7,7 @@ namespace jge {
 namespace {
 
 // Low byte of a node's first word.
-enum Kind : std::uint64_t { kKernel = 1, kEmpty = 2, kChild = 3 };
+enum Kind : std::uint64_t { kKernel = 1, kEmpty = 2, kChild = 3, kMemset = 4, kMemcpy = 5 };
 constexpr std::uint64_t kCooperative = 1 << 8;
 constexpr std::uint64_t kCluster = 1 << 9;
 
@@ -35,6 +35,18 @@ void Topology::add(const KernelNode& node, std::uint64_t parameter_bytes,
     push(std::uint64_t{node.cluster.x} << 32 | node.cluster.y);
     push(node.cluster.z);
   }
+  push_edges(dependencies);
+}
+
+// The driver takes a change of the number of elements, but for another kind of work.
+void Topology::add_memset(std::uint32_t element_bytes,
+                          std::span<const std::uint32_t> dependencies) {
+  push(kMemset | std::uint64_t{element_bytes} << 16 | std::uint64_t{dependencies.size()} << 32);
+  push_edges(dependencies);
+}
+
+void Topology::add_memcpy(std::span<const std::uint32_t> dependencies) {
+  push(kMemcpy | std::uint64_t{dependencies.size()} << 32);
   push_edges(dependencies);
 }
 

@@ -25,13 +25,15 @@ struct Hash128 {
 };
 
 // Nodes, their kinds and the attributes that an executable graph cannot change, and the edges. Not
-// the functions, launch dimensions and arguments: those are patched.
+// the functions, launch dimensions, arguments, addresses and sizes: those are patched.
 class Topology {
  public:
   // Adds the next node (numbered from 0), which waits for earlier ones, ascending.
   void add(const KernelNode& node, std::uint64_t parameter_bytes,
            std::span<const std::uint32_t> dependencies);
 
+  void add_memset(std::uint32_t element_bytes, std::span<const std::uint32_t> dependencies);
+  void add_memcpy(std::span<const std::uint32_t> dependencies);
   void add_empty(std::span<const std::uint32_t> dependencies);
   void add_child(const ChildGraph& child, std::span<const std::uint32_t> dependencies);
 

@@ -112,20 +112,22 @@ void append_nodes(Encoder& encoder, const LoadedProgram& loaded,
   std::vector<std::span<const std::byte>> parameters;
   std::vector<Access> accesses;
   for (std::size_t i = 0; i < program.nodes.size(); ++i) {
-    const KernelNode& node = program.nodes[i];
-    const std::vector<Parameter>& declared = program.kernels[node.kernel].parameters;
-    const Launch launch = loaded.bind(i, buffers);
+    const BoundNode bound = loaded.bind(i, buffers);
+    const auto* launch = std::get_if<Launch>(&bound);
+    if (!launch) throw Error(Code::invalid_argument, "only kernels can be appended");
+    const std::span<const Binding> bindings = program.bindings(i);
     parameters.clear();
     accesses.clear();
-    for (std::size_t p = 0; p < declared.size(); ++p) {
-      parameters.emplace_back(static_cast<const std::byte*>(launch.parameters[p]), launch.sizes[p]);
-      const Binding& binding = program.bindings[node.first_binding + p];
-      if (!binding.pointer || binding.bytes == 0) continue;
+    for (std::size_t p = 0; p < bindings.size(); ++p) {
+      parameters.emplace_back(static_cast<const std::byte*>(launch->parameters[p]),
+                              launch->sizes[p]);
+      const Binding& binding = bindings[p];
+      if (!binding.pointer() || binding.bytes == 0) continue;
       const std::uint64_t begin =
           reinterpret_cast<std::uintptr_t>(buffers[binding.buffer]) + binding.offset;
-      accesses.push_back({0, begin, begin + binding.bytes, declared[p].reads, declared[p].writes});
+      accesses.push_back({0, begin, begin + binding.bytes, binding.reads, binding.writes});
     }
-    encoder.append(launch.function, node, *launch.label, parameters, accesses);
+    encoder.append(launch->function, *launch->node, *launch->label, parameters, accesses);
   }
 }
 

@@ -109,21 +109,44 @@ nb::list ffi_targets() {
   return out;
 }
 
+void describe(nb::dict& out, const jge::Program& program, std::size_t,
+              const jge::KernelNode& node) {
+  out["kernel"] = program.kernels[node.kernel].label;
+  out["grid"] = nb::make_tuple(node.grid.x, node.grid.y, node.grid.z);
+  out["block"] = nb::make_tuple(node.block.x, node.block.y, node.block.z);
+  out["cluster"] = nb::make_tuple(node.cluster.x, node.cluster.y, node.cluster.z);
+  out["shared_bytes"] = node.shared_bytes;
+  out["cooperative"] = node.cooperative;
+}
+
+void describe(nb::dict& out, const jge::Program& program, std::size_t index,
+              const jge::MemsetNode& node) {
+  out["memset"] = node.value;
+  out["element_bytes"] = node.element_bytes;
+  out["bytes"] = program.bindings(index)[0].bytes;
+}
+
+void describe(nb::dict& out, const jge::Program& program, std::size_t index,
+              const jge::MemcpyNode&) {
+  out["memcpy"] = program.bindings(index)[0].bytes;
+}
+
 // What a program holds, after every check that XLA's instantiation makes.
 nb::dict describe_program(nb::bytes bytes) {
   const auto program = jge::Program::decode({bytes.c_str(), bytes.size()});
   nb::list nodes;
   for (std::size_t i = 0; i < program->nodes.size(); ++i) {
-    const jge::KernelNode& node = program->nodes[i];
+    nb::dict out;
+    std::visit([&](const auto& node) { describe(out, *program, i, node); }, program->nodes[i]);
+    // (argument, or argument count + result; offset; bytes) of each pointer.
+    nb::list buffers;
+    for (const jge::Binding& binding : program->bindings(i)) {
+      if (!binding.pointer()) continue;
+      buffers.append(nb::make_tuple(binding.buffer, binding.offset, binding.bytes));
+    }
+    out["buffers"] = buffers;
     nb::list dependencies;
     for (std::uint32_t on : program->dependencies(i)) dependencies.append(on);
-    nb::dict out;
-    out["kernel"] = program->kernels[node.kernel].label;
-    out["grid"] = nb::make_tuple(node.grid.x, node.grid.y, node.grid.z);
-    out["block"] = nb::make_tuple(node.block.x, node.block.y, node.block.z);
-    out["cluster"] = nb::make_tuple(node.cluster.x, node.cluster.y, node.cluster.z);
-    out["shared_bytes"] = node.shared_bytes;
-    out["cooperative"] = node.cooperative;
     out["dependencies"] = dependencies;
     nodes.append(out);
   }
@@ -131,6 +154,10 @@ nb::dict describe_program(nb::bytes bytes) {
   out["name"] = program->name;
   out["arguments"] = program->arguments.size();
   out["results"] = program->results.size();
+  out["scratch"] = nb::none();
+  for (std::size_t i = 0; i < program->results.size(); ++i) {
+    if (program->results[i].scratch) out["scratch"] = i;
+  }
   out["images"] = program->images.size();
   out["nodes"] = nodes;
   return out;

@@ -80,7 +80,7 @@ class AffineProgram {
     out.u32(buffers_);
     for (int i = 0; i < buffers_; ++i) out.u64(std::uint64_t{4} * n_);
     out.u32(buffers_);
-    for (int i = 0; i < buffers_; ++i) out.u64(std::uint64_t{4} * n_).u32(i + 1);
+    for (int i = 0; i < buffers_; ++i) out.u64(std::uint64_t{4} * n_).u32(i + 1).u8(0);
     out.u32(1).u64(image_.size()).append(image_);
     out.u32(1).u32(0).str(symbol_).str("affine of the test");
     out.u32(4);

@@ -14,7 +14,7 @@ DRIVER_TEST(graphs_follow_buffers_that_move_alone_and_together) {
   Writer out;
   const std::string image = test_image(driver);
   out.append("JGEP").u32(1).str("chain").u32(kBuffers).u64(4).u64(4).u64(4).u32(kBuffers);
-  for (int i = 0; i < kBuffers; ++i) out.u64(4).u32(i + 1);
+  for (int i = 0; i < kBuffers; ++i) out.u64(4).u32(i + 1).u8(0);
   out.u32(1).u64(image.size()).append(image).u32(1).u32(0).str("axpy").str("axpy").u32(5);
   out.str("x").u8(1).u8(1).u32(8).str("y").u8(1).u8(1).u32(8).str("out").u8(1).u8(2).u32(8);
   out.str("a").u8(0).u8(0).u32(4).str("n").u8(0).u8(0).u32(4).u32(kNodes);

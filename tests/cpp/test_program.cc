@@ -96,12 +96,9 @@ HOST_TEST(program_survives_every_truncation_and_random_damage) {
       ++accepted;
       for (std::size_t i = 0; i < program->nodes.size(); ++i) {
         for (std::uint32_t on : program->dependencies(i)) EXPECT(on < i);
-        const KernelNode& node = program->nodes[i];
-        const auto& parameters = program->kernels[node.kernel].parameters;
-        for (std::size_t p = 0; p < parameters.size(); ++p) {
-          const Binding& binding = program->bindings[node.first_binding + p];
-          if (!binding.pointer) {
-            EXPECT(binding.offset + parameters[p].size <= program->values.size());
+        for (const Binding& binding : program->bindings(i)) {
+          if (!binding.pointer()) {
+            EXPECT(binding.offset < program->values.size());
             continue;
           }
           const std::size_t arguments = program->arguments.size();
