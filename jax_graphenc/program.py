@@ -110,7 +110,7 @@ class Program:
         for i, size in enumerate(self.results):
             alias = argument_of[i] + 1 if i in argument_of else 0
             out.append(struct.pack("<QIB", size, alias, i == self.scratch))
-        out.append(kernels.encode())
+        out += kernels.encode()
         out.append(_U32.pack(len(self.nodes)))
         return b"".join(out + nodes)
 
@@ -139,7 +139,7 @@ class _Kernels:
             self._images.setdefault(kernel.image, len(self._images))
         return number
 
-    def encode(self) -> bytes:
+    def encode(self) -> list[bytes]:
         out = [_U32.pack(len(self._images))]
         for image in self._images:
             out += [struct.pack("<Q", len(image)), image]
@@ -151,7 +151,7 @@ class _Kernels:
             for p in kernel.parameters:
                 out.append(_string(p.name))
                 out.append(struct.pack("<BBI", p.pointer, p.reads | p.writes << 1, p.size))
-        return b"".join(out)
+        return out
 
 
 def _encode_nodes(nodes: tuple[Node | Memset | Memcpy, ...], kernels: _Kernels) -> list[bytes]:

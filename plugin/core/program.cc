@@ -240,9 +240,10 @@ class Program::Decoder {
   void value(std::uint32_t size) {
     Binding& binding = program_.bindings_.emplace_back();
     binding.offset = program_.values.size();
+    binding.bytes = size;
     const std::string_view value = in_.take(size);
-    program_.values.resize(binding.offset + value.size());
-    std::memcpy(program_.values.data() + binding.offset, value.data(), value.size());
+    program_.values.resize(binding.offset + size);
+    std::memcpy(program_.values.data() + binding.offset, value.data(), size);
   }
 
   Binding pointer(bool reads, bool writes) {

@@ -72,7 +72,7 @@ struct Binding {
   bool reads = false;        // pointer: what the node does with the memory; value: neither
   bool writes = false;
   std::uint64_t offset = 0;  // pointer: into the buffer; value: into Program::values
-  std::uint64_t bytes = 0;   // pointer: how much of the buffer the node may touch from there
+  std::uint64_t bytes = 0;   // pointer: how much of the buffer the node may touch; value: its size
 
   bool pointer() const { return reads || writes; }
 };

@@ -26,14 +26,20 @@ class Writer {
     bytes_ += bytes;
     return *this;
   }
+  Writer& argument(std::uint32_t index, std::uint64_t offset, std::uint64_t bytes) {
+    return u8(0).u32(index).u64(offset).u64(bytes);
+  }
+  Writer& result(std::uint32_t index, std::uint64_t offset, std::uint64_t bytes) {
+    return u8(1).u32(index).u64(offset).u64(bytes);
+  }
   const std::string& bytes() const { return bytes_; }
 
  private:
   std::string bytes_;
 };
 
-// A program of `affine(float* data, float scale, float shift, int n)` nodes over buffers of `n`
-// floats that are updated in place: argument i is result i.
+// A program of `affine(float* data, float scale, float shift, int n)` nodes, fills and copies over
+// buffers of `n` floats that are updated in place: argument i is result i.
 class AffineProgram {
  public:
   AffineProgram(std::string image, int buffers, std::uint32_t n)
@@ -44,9 +50,27 @@ class AffineProgram {
     nodes_.u32((n_ + 63) / 64 * cluster_).u32(1).u32(1).u32(block_).u32(1).u32(1);
     nodes_.u32(cluster_).u32(1).u32(1);
     nodes_.u32(shared_bytes_).u8(cooperative_);
-    nodes_.u8(1).u32(buffer).u64(0).u64(std::uint64_t{4} * n_);
+    nodes_.result(buffer, 0, std::uint64_t{4} * n_);
     nodes_.raw(scale).raw(shift).raw(static_cast<std::int32_t>(n_));
     ++count_;
+    return *this;
+  }
+  // Offsets and sizes in bytes.
+  AffineProgram& memset(std::uint32_t buffer, std::uint8_t element, std::uint32_t value,
+                        std::uint64_t offset, std::uint64_t bytes) {
+    nodes_.u8(2).u8(element).u32(value).result(buffer, offset, bytes);
+    ++count_;
+    return *this;
+  }
+  AffineProgram& memcpy(std::uint32_t from, std::uint64_t from_offset, std::uint32_t to,
+                        std::uint64_t to_offset, std::uint64_t bytes) {
+    nodes_.u8(3).result(from, from_offset, bytes).result(to, to_offset, bytes);
+    ++count_;
+    return *this;
+  }
+  // Adds a scratch buffer after the others.
+  AffineProgram& scratch() {
+    scratch_ = 1;
     return *this;
   }
   AffineProgram& block(std::uint32_t threads) {
@@ -79,8 +103,9 @@ class AffineProgram {
     out.append("JGEP").u32(1).str("test program");
     out.u32(buffers_);
     for (int i = 0; i < buffers_; ++i) out.u64(std::uint64_t{4} * n_);
-    out.u32(buffers_);
+    out.u32(buffers_ + scratch_);
     for (int i = 0; i < buffers_; ++i) out.u64(std::uint64_t{4} * n_).u32(i + 1).u8(0);
+    if (scratch_) out.u64(std::uint64_t{4} * n_).u32(0).u8(1);
     out.u32(1).u64(image_.size()).append(image_);
     out.u32(1).u32(0).str(symbol_).str("affine of the test");
     out.u32(4);
@@ -96,7 +121,7 @@ class AffineProgram {
   std::string image_, symbol_ = "affine";
   int buffers_;
   std::uint32_t n_, block_ = 64, shared_bytes_ = 0, cluster_ = 1, shift_size_ = 4, count_ = 0;
-  std::uint8_t cooperative_ = 0;
+  std::uint8_t cooperative_ = 0, scratch_ = 0;
   Writer nodes_;
 };
 

@@ -1,4 +1,5 @@
 // tests/cpp/test_graphs.cc: programs as executable graphs: cache, leases, patches, fallbacks.
+#include <functional>
 #include <random>
 #include <thread>
 
@@ -204,7 +205,7 @@ HOST_TEST(graphs_recover_from_every_failing_call) {
   set->graph_after = 0;
   set->max_ops_per_graph = 5;
   Buffer<float> a(f.session, 10, 1.0f), b(f.session, 10, 1.0f);
-  const std::string bytes = chain(f, 23).bytes();
+  const std::string bytes = chain(f, 23).memset(0, 4, 0, 20, 20).memcpy(0, 0, 0, 20, 20).bytes();
   f.streams.encoder(f.session.stream);
   f.device.image(Program::decode(bytes)->images[0]);
   while (f.device.execs().execs() > 0) f.device.execs().trim();
@@ -236,7 +237,7 @@ HOST_TEST(graphs_recover_from_every_failing_call) {
       f.session.sync();
       b.write(std::vector<float>(10, 1.0f));
       run(b.pointer);
-      EXPECT_EQ(b.first(), after(1, 23));
+      EXPECT(b.read() == std::vector<float>(10, after(1, 23)));
     }
     while (f.device.execs().execs() > 0) f.device.execs().trim();
     EXPECT(host::live_handles() == before);
@@ -292,6 +293,16 @@ HOST_TEST(topologies_differ_by_attributes_edges_and_parameters) {
   KernelNode other_cluster = clustered;
   other_cluster.cluster.x = 4;
   EXPECT(!(of(clustered, bytes, true) == of(other_cluster, bytes, true)));
+
+  Topology fill, wide_fill, copy, waiting_fill;
+  for (Topology* topology : {&fill, &wide_fill, &copy, &waiting_fill}) topology->add_memcpy({});
+  fill.add_memset(1, {});
+  wide_fill.add_memset(4, {});
+  copy.add_memcpy({});
+  waiting_fill.add_memset(1, none);
+  EXPECT(!(fill == wide_fill));
+  EXPECT(!(fill == copy));
+  EXPECT(!(fill == waiting_fill));
 }
 
 // Random programs, cut and cached at random, with ready nodes in random order, equal plain
@@ -308,10 +319,21 @@ HOST_TEST(graphs_equal_sequential_execution_on_random_programs) {
     host::set_order_seed(random());
     const int buffers = 1 + below(4), nodes = 1 + below(40);
     AffineProgram program = f.program(buffers);
-    std::vector<std::tuple<int, float, float>> steps;
+    std::vector<std::function<void(std::vector<float>&)>> steps;
     for (int i = 0; i < nodes; ++i) {
-      steps.emplace_back(below(buffers), below(2) ? 2.0f : 0.5f, float(below(5)));
-      program.add(std::get<0>(steps[i]), std::get<1>(steps[i]), std::get<2>(steps[i]));
+      const int b = below(buffers), from = below(buffers);
+      const float scale = below(2) ? 2.0f : 0.5f, shift = float(below(5));
+      const int kind = below(4);
+      if (kind == 0) {
+        program.memset(b, 4, 0x3f800000, 0, 40);
+        steps.emplace_back([=](auto& data) { data[b] = 1; });
+      } else if (kind == 1 && from != b) {
+        program.memcpy(from, 0, b, 0, 40);
+        steps.emplace_back([=](auto& data) { data[b] = data[from]; });
+      } else {
+        program.add(b, scale, shift);
+        steps.emplace_back([=](auto& data) { data[b] = scale * data[b] + shift; });
+      }
     }
     ProgramOnDevices on_devices(f.decode(program));
     for (int run = 0; run < 3; ++run) {
@@ -324,7 +346,7 @@ HOST_TEST(graphs_equal_sequential_execution_on_random_programs) {
         expected.push_back(float(b));
       }
       f.runtime.run(on_devices, 0, f.session.stream, in_place(pointers));
-      for (const auto& [b, scale, shift] : steps) expected[b] = scale * expected[b] + shift;
+      for (const auto& step : steps) step(expected);
       for (int b = 0; b < buffers; ++b) EXPECT_EQ(data[b]->first(), expected[b]);
     }
   }

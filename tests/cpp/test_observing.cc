@@ -74,6 +74,27 @@ DRIVER_TEST(every_committed_graph_is_drawn) {
   EXPECT(holds(files[2], "n2 -> n3"));
 }
 
+DRIVER_TEST(fills_and_copies_are_drawn) {
+  Fixture f(driver);
+  OptionsScope set;
+  Folder folder;
+  Buffer<float> a(f.session, 10);
+  ProgramOnDevices program(
+      f.decode(f.program(1).memset(0, 2, 0xabcd, 4, 16).memcpy(0, 4, 0, 20, 12)));
+  set_dot_folder(folder.path);
+  f.runtime.run(program, 0, f.session.stream, in_place({a.pointer}));
+  const auto files = folder.files();
+  EXPECT_EQ(files.size(), 1u);
+  char text[100];
+  std::snprintf(text, sizeof text, "memset 0xabcd, 16 bytes\\nto = 0x%llx (written)",
+                a.pointer + 4);
+  EXPECT(holds(files[0], text));
+  std::snprintf(text, sizeof text, "copy 12 bytes\\nfrom = 0x%llx (read)\\nto = 0x%llx (written)",
+                a.pointer + 4, a.pointer + 20);
+  EXPECT(holds(files[0], text));
+  EXPECT(holds(files[0], "n0 -> n1"));
+}
+
 DRIVER_TEST(a_drawing_that_cannot_be_written_is_an_error) {
   Fixture f(driver);
   OptionsScope set;

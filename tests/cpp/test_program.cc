@@ -23,6 +23,28 @@ HOST_TEST(program_decodes_and_records_its_edges) {
   EXPECT(program->images[0]->view() == image);
 }
 
+HOST_TEST(program_orders_memory_nodes) {
+  const auto program = Program::decode(AffineProgram(test_image(driver), 2, 10)
+                                           .scratch()
+                                           .memset(2, 4, 0, 0, 40)   // 0
+                                           .add(2, 1, 2)             // 1: after the fill
+                                           .memcpy(2, 0, 0, 0, 40)   // 2: after its source
+                                           .memset(2, 1, 7, 20, 20)  // 3: over what 2 has read
+                                           .memcpy(1, 0, 1, 20, 20)  // 4: on its own
+                                           .memset(1, 2, 1, 0, 4)    // 5: over what 4 has read
+                                           .memcpy(2, 0, 1, 20, 20)  // 6: over what 4 wrote
+                                           .memcpy(0, 0, 0, 36, 4)   // 7: reads what 2 wrote
+                                           .bytes());
+  EXPECT(!program->results[0].scratch);
+  EXPECT(program->results[2].scratch);
+  using Edges = std::vector<std::uint32_t>;
+  const std::vector<Edges> expected = {{}, {0}, {1}, {2}, {}, {4}, {1, 4}, {2}};
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const auto on = program->dependencies(i);
+    EXPECT(Edges(on.begin(), on.end()) == expected[i]);
+  }
+}
+
 HOST_TEST(program_shares_equal_images) {
   const std::string bytes = AffineProgram(test_image(driver), 1, 10).add(0, 1, 2).bytes();
   const auto first = Program::decode(bytes);
@@ -53,6 +75,65 @@ HOST_TEST(program_says_what_is_wrong_with_it) {
   refuse(AffineProgram(image, 1, 10).shift_type(40000).add(0, 1, 2).bytes(), "impossible size");
 }
 
+HOST_TEST(program_says_what_is_wrong_with_memory_nodes) {
+  // One argument of 40 bytes, and a node over it and these results.
+  const auto refuse = [](const Writer& results, const Writer& node, const char* part) {
+    Writer out;
+    out.append("JGEP").u32(1).str("memory").u32(1).u64(40);
+    out.append(results.bytes()).u32(0).u32(0).u32(1).append(node.bytes());
+    EXPECT_THROW(Program::decode(out.bytes()), Error, part);
+  };
+  // Result 0 is argument 0, result 1 is other memory.
+  Writer two;
+  two.u32(2).u64(40).u32(1).u8(0).u64(40).u32(0).u8(0);
+  const auto memset = [&](std::uint8_t element, std::uint32_t value, const Writer& to) {
+    return Writer().u8(2).u8(element).u32(value).append(to.bytes());
+  };
+  const auto copy = [&](const Writer& from, const Writer& to) {
+    return Writer().u8(3).append(from.bytes()).append(to.bytes());
+  };
+  const auto argument = [](std::uint64_t offset, std::uint64_t bytes) {
+    return Writer().argument(0, offset, bytes);
+  };
+  const auto result = [](std::uint32_t i, std::uint64_t offset, std::uint64_t bytes) {
+    return Writer().result(i, offset, bytes);
+  };
+  const std::uint64_t most = ~std::uint64_t{0};
+
+  refuse(two, Writer().u8(4).append(std::string(50, '\0')), "a node is of an unknown kind");
+  refuse(two, memset(0, 0, result(0, 0, 40)), "elements of 0 bytes");
+  refuse(two, memset(3, 0, result(0, 0, 36)), "elements of 3 bytes");
+  refuse(two, memset(8, 0, result(0, 0, 40)), "elements of 8 bytes");
+  refuse(two, memset(1, 256, result(0, 0, 40)), "larger than its element");
+  refuse(two, memset(2, 65536, result(0, 0, 40)), "larger than its element");
+  refuse(two, memset(4, 0, result(0, 0, 0)), "whole elements");
+  refuse(two, memset(4, 0, result(0, 0, 38)), "whole elements");
+  refuse(two, memset(4, 0, result(0, 2, 36)), "whole elements");
+  refuse(two, memset(2, 0, result(0, 1, 38)), "whole elements");
+  refuse(two, memset(4, 0, result(0, 4, 40)), "past the end of a buffer");
+  refuse(two, memset(4, 0, result(0, most - 3, 4)), "past the end of a buffer");
+  refuse(two, memset(4, 0, result(0, 4, most - 3)), "past the end of a buffer");
+  refuse(two, memset(4, 0, result(2, 0, 40)), "a buffer that is not there");
+  refuse(two, memset(4, 0, Writer().argument(1, 0, 40)), "a buffer that is not there");
+  refuse(two, memset(4, 0, argument(0, 40)), "writes to an argument");
+
+  refuse(two, copy(argument(0, 40), argument(0, 40)), "writes to an argument");
+  refuse(two, copy(argument(0, 40), result(1, 0, 36)), "differ in bytes");
+  refuse(two, copy(argument(0, 0), result(1, 0, 0)), "or have none");
+  refuse(two, copy(argument(0, 40), result(0, 0, 40)), "overlap");
+  refuse(two, copy(argument(0, 20), result(0, 19, 20)), "overlap");
+  refuse(two, copy(argument(19, 20), result(0, 0, 20)), "overlap");
+  refuse(two, copy(result(1, 0, 1), result(1, 0, 1)), "overlap");
+  refuse(two, copy(result(1, 0, 41), result(0, 0, 41)), "past the end of a buffer");
+  refuse(two, copy(result(3, 0, 4), result(0, 0, 4)), "a buffer that is not there");
+  refuse(two, copy(argument(0, 20), result(0, 20, 20)).u8(0), "bytes follow its end");
+
+  const Writer good = memset(4, 0, result(0, 0, 40));
+  refuse(Writer().u32(1).u64(40).u32(0).u8(2), good, "a result has unknown flags");
+  refuse(Writer().u32(1).u64(40).u32(1).u8(1), good, "a scratch result aliases an argument");
+  refuse(Writer().u32(2).u64(40).u32(0).u8(1).u64(8).u32(0).u8(1), good, "several scratch results");
+}
+
 // Little input that asks for much memory or time.
 HOST_TEST(program_refuses_what_grows_without_bound) {
   const std::string image = ".version 8.0\n.target sm_80\n";
@@ -77,8 +158,14 @@ HOST_TEST(program_refuses_what_grows_without_bound) {
 HOST_TEST(program_survives_every_truncation_and_random_damage) {
   // A small image, so that most of the damage meets the program itself.
   const std::string image = ".version 8.0\n.target sm_80\n";
-  const std::string good =
-      AffineProgram(image, 3, 10).add(0, 1, 2).add(2, 3, 4).add(1, 5, 6).bytes();
+  const std::string good = AffineProgram(image, 3, 10)
+                               .scratch()
+                               .add(0, 1, 2)
+                               .memset(3, 2, 5, 4, 8)
+                               .add(2, 3, 4)
+                               .memcpy(3, 0, 1, 20, 20)
+                               .add(1, 5, 6)
+                               .bytes();
   for (std::size_t size = 0; size < good.size(); ++size) {
     EXPECT_THROW(Program::decode(good.substr(0, size)), Error, "");
   }
@@ -98,7 +185,7 @@ HOST_TEST(program_survives_every_truncation_and_random_damage) {
         for (std::uint32_t on : program->dependencies(i)) EXPECT(on < i);
         for (const Binding& binding : program->bindings(i)) {
           if (!binding.pointer()) {
-            EXPECT(binding.offset < program->values.size());
+            EXPECT(binding.offset + binding.bytes <= program->values.size());
             continue;
           }
           const std::size_t arguments = program->arguments.size();

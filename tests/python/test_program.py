@@ -1,6 +1,8 @@
 """Programs of many nodes behind one custom call, built by hand; and programs as hostile bytes."""
 
 import contextlib
+import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +15,7 @@ import jax_graphenc as jge
 from jax_graphenc import _core
 from jax_graphenc.compiler import Source, compile_source
 from jax_graphenc.primitives import program_p
-from jax_graphenc.program import Buffer, Kernel, Node, Parameter, Program
+from jax_graphenc.program import Buffer, Kernel, Memcpy, Memset, Node, Parameter, Program
 
 SIZE = 10
 SOURCE = """
@@ -30,6 +32,7 @@ def target():
     return "sm_{}{}".format(*info.compute_capability)
 
 
+@functools.cache
 def affine_kernel():
     image = compile_source(Source(SOURCE, "<affine>"), ("affine",), target(), None)
     return Kernel(
@@ -44,36 +47,48 @@ def affine_kernel():
     )
 
 
-def affine_program(buffers, steps):
-    """Steps (buffer, scale, shift) over arrays that are updated in place."""
-    kernel = affine_kernel()
-    one = (1, 1, 1)
+def whole(buffer):
+    return Buffer("result", buffer, 0, 4 * SIZE)
+
+
+def bits(value):
+    """A float as the element of a memset."""
+    return int(np.float32(value).view(np.uint32))
+
+
+def affine(buffer, scale, shift):
+    return Node(
+        affine_kernel(),
+        (1, 1, 1),
+        (SIZE, 1, 1),
+        (1, 1, 1),
+        0,
+        False,
+        (whole(buffer), np.float32(scale).tobytes(), np.float32(shift).tobytes()),
+    )
+
+
+def in_place(buffers, nodes, scratch=False):
+    """Nodes over arrays that are updated in place, and over scratch behind them."""
     return Program(
         "affine steps",
         (4 * SIZE,) * buffers,
-        (4 * SIZE,) * buffers,
+        (4 * SIZE,) * (buffers + scratch),
         tuple((i, i) for i in range(buffers)),
-        tuple(
-            Node(
-                kernel,
-                one,
-                (SIZE, 1, 1),
-                one,
-                0,
-                False,
-                (
-                    Buffer("result", buffer, 0, 4 * SIZE),
-                    np.float32(scale).tobytes(),
-                    np.float32(shift).tobytes(),
-                ),
-            )
-            for buffer, scale, shift in steps
-        ),
+        tuple(nodes),
+        buffers if scratch else None,
     )
+
+
+def affine_program(buffers, steps):
+    """Steps (buffer, scale, shift) over arrays that are updated in place."""
+    return in_place(buffers, (affine(*step) for step in steps))
 
 
 def run(program, *arrays):
     results = tuple((x.shape, x.dtype) for x in arrays)
+    if program.scratch is not None:
+        results += (((SIZE,), np.dtype(np.float32)),)
     return program_p.bind(*arrays, program=program, results=results, uncaptured=True)
 
 
@@ -112,26 +127,104 @@ def test_the_bytes_describe_themselves():
     assert described["images"] == 1
     assert [node["dependencies"] for node in described["nodes"]] == [[], [], [0]]
     assert described["nodes"][0]["block"] == (SIZE, 1, 1)
+    assert described["scratch"] is None
+
+
+def fill_and_copy_program():
+    """Fills scratch, works on it, copies it to the second half of one array and into another."""
+    half = Buffer("result", 0, 2 * SIZE, 2 * SIZE)
+    return in_place(
+        2,
+        (
+            Memset(4, 0, whole(2)),
+            affine(2, 1.0, 3.0),
+            Memcpy(Buffer("result", 2, 0, 2 * SIZE), half),
+            Memcpy(whole(2), whole(1)),
+            affine(1, 2.0, 0.0),
+            Memset(2, 0x4040, Buffer("result", 0, 0, 4)),
+        ),
+        scratch=True,
+    )
+
+
+def test_the_bytes_describe_memory_nodes():
+    described = _core.describe_program(fill_and_copy_program().encode())
+    assert described["scratch"] == 2
+    assert described["results"] == 3
+    fill, _, copy, _, _, narrow = described["nodes"]
+    # Buffers are arguments 0 and 1, and then results.
+    assert fill == {
+        "memset": 0,
+        "element_bytes": 4,
+        "bytes": 4 * SIZE,
+        "buffers": [(4, 0, 4 * SIZE)],
+        "dependencies": [],
+    }
+    assert copy == {
+        "memcpy": 2 * SIZE,
+        "buffers": [(4, 0, 2 * SIZE), (2, 2 * SIZE, 2 * SIZE)],
+        "dependencies": [1],
+    }
+    assert (narrow["memset"], narrow["element_bytes"]) == (0x4040, 2)
+    assert [node["dependencies"] for node in described["nodes"]] == [[], [0], [1], [1], [3], []]
+
+
+@pytest.mark.parametrize("settings", [{"use_graphs": False}, {"graph_after": 0}, {"debug": True}])
+def test_fills_and_copies_run_between_kernels(settings):
+    program = fill_and_copy_program()
+    f = jax.jit(lambda x, y: run(program, x, y)[:2])
+    with jge.options(**settings):
+        for _ in range(3):
+            a, b = f(jnp.ones(SIZE), jnp.ones(SIZE))
+            first = np.uint32(0x40404040).view(np.float32)
+            half = SIZE // 2
+            np.testing.assert_array_equal(a, [first] + [1] * (half - 1) + [3] * half)
+            np.testing.assert_array_equal(b, np.full(SIZE, 6))
+
+
+def test_equal_programs_encode_alike_whatever_their_kernels_share():
+    shared = affine_kernel()
+    nodes = affine_program(1, [(0, 1.0, 1.0), (0, 2.0, 1.0)]).nodes
+    apart = (nodes[0], dataclasses.replace(nodes[1], kernel=dataclasses.replace(shared)))
+    assert apart[1].kernel is not shared
+    assert in_place(1, apart).encode() == in_place(1, nodes).encode()
+    other = dataclasses.replace(shared, label="another")
+    apart = (nodes[0], dataclasses.replace(nodes[1], kernel=other))
+    described = _core.describe_program(in_place(1, apart).encode())
+    assert described["images"] == 1
+    assert [node["kernel"] for node in described["nodes"]] == ["affine", "another"]
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.integers(1, 4), st.data())
 def test_random_programs_equal_sequential_execution(buffers, data):
+    buffer, shift = st.integers(0, buffers - 1), st.integers(0, 4)
     steps = data.draw(
         st.lists(
-            st.tuples(
-                st.integers(0, buffers - 1), st.sampled_from([0.5, 1.0, 2.0]), st.integers(0, 4)
+            st.one_of(
+                st.tuples(st.just("affine"), buffer, st.sampled_from([0.5, 1.0, 2.0]), shift),
+                st.tuples(st.just("fill"), buffer, shift),
+                st.tuples(st.just("copy"), buffer, buffer),
             ),
             max_size=30,
         )
     )
     limit, size = data.draw(st.tuples(st.integers(1, 12), st.integers(1, 8)))
-    program = affine_program(buffers, steps)
-    arrays = [np.full(SIZE, float(i), np.float32) for i in range(buffers)]
+    inputs = [np.full(SIZE, float(i), np.float32) for i in range(buffers)]
+    arrays, nodes = list(inputs), []
+    for step in steps:
+        match step:
+            case ("affine", b, scale, add):
+                nodes.append(affine(b, scale, add))
+                arrays[b] = np.float32(scale) * arrays[b] + np.float32(add)
+            case ("fill", b, value):
+                nodes.append(Memset(4, bits(value), whole(b)))
+                arrays[b] = np.full(SIZE, value, np.float32)
+            case ("copy", source, to) if source != to:
+                nodes.append(Memcpy(whole(source), whole(to)))
+                arrays[to] = arrays[source]
     with jge.options(max_ops_per_graph=limit, graph_cache_size=size, graph_after=0):
-        out = run(program, *map(jnp.asarray, arrays))
-    for buffer, scale, shift in steps:
-        arrays[buffer] = np.float32(scale) * arrays[buffer] + np.float32(shift)
+        out = run(in_place(buffers, nodes), *map(jnp.asarray, inputs))
     for got, want in zip(out, arrays, strict=True):
         np.testing.assert_array_equal(got, want)
 
@@ -148,10 +241,10 @@ def test_wrong_programs_are_refused_when_they_are_instantiated():
 @settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_damaged_programs_never_crash(data):
-    good = bytearray(affine_program(2, [(0, 1.0, 1.0), (1, 2.0, 1.0)]).encode())
+    good = bytearray(fill_and_copy_program().encode())
     for _ in range(data.draw(st.integers(1, 4))):
         # The image, in the middle, is native code; the rest is ours.
-        at = data.draw(st.one_of(st.integers(0, 120), st.integers(len(good) - 300, len(good) - 1)))
+        at = data.draw(st.one_of(st.integers(0, 120), st.integers(len(good) - 450, len(good) - 1)))
         good[at] = data.draw(st.integers(0, 255))
     with contextlib.suppress(ValueError):
         _core.describe_program(bytes(good))
