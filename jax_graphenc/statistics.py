@@ -11,7 +11,7 @@ def stats() -> dict[str, int]:
 
     Returns:
         Counts by name. ``programs`` decoded, ``images_loaded``, ``encoders`` made; ``commits`` of
-        batches, ``direct_launches`` of kernels onto a stream, ``captured_nodes`` added to a graph
+        batches, ``direct_launches`` of nodes onto a stream, ``captured_nodes`` added to a graph
         that XLA captures, ``graph_launches`` of executable graphs; of these graphs:
         ``instantiations``, ``nodes_patched``, ``exec_hits`` and ``exec_misses`` in their cache,
         ``exec_evictions``, and ``fallbacks_*`` by reason; of the compilers: ``compiled`` sources,
