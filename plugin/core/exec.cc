@@ -97,9 +97,9 @@ bool Exec::update(std::uint32_t index, const Launch& launch) {
   return true;
 }
 
-template <class Node>
-bool Exec::update_memory(std::uint32_t index, const Node& node) {
-  Node& told = std::get<Node>(told_[index]);
+template <class Bound>
+bool Exec::update_memory(std::uint32_t index, const Bound& node) {
+  Bound& told = std::get<Bound>(told_[index]);
   if (told == node) return false;
   told = node;
   set_params(driver_, exec_.get(), nodes_[index], node);

@@ -76,8 +76,8 @@ class Exec {
   // What a node was told last; nothing of the kinds that are not compared.
   using Told = std::variant<std::monostate, ToldLaunch, Memset, Memcpy>;
 
-  template <class Node>
-  bool update_memory(std::uint32_t index, const Node& node);
+  template <class Bound>
+  bool update_memory(std::uint32_t index, const Bound& node);
   std::span<const CUgraphNode> nodes_of(std::span<const std::uint32_t> dependencies);
 
   const Driver& driver_;

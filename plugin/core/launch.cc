@@ -17,8 +17,7 @@ namespace {
               result);
 }
 
-}  // namespace
-
+// A node as a graph's node takes it; a launch's attributes go apart.
 CUDA_KERNEL_NODE_PARAMS node_params(const Launch& launch) {
   const KernelNode& node = *launch.node;
   CUDA_KERNEL_NODE_PARAMS params{};
@@ -54,6 +53,8 @@ CUDA_MEMCPY3D node_params(const Memcpy& memcpy) {
   params.Height = params.Depth = 1;
   return params;
 }
+
+}  // namespace
 
 CUgraphNode add_to_graph(const Driver& driver, CUgraph graph, const Launch& launch,
                          std::span<const CUgraphNode> wait_for) {

@@ -86,11 +86,6 @@ class LaunchConfig {
   CUlaunchConfig config_ = {};
 };
 
-// A node as a graph's node takes it; a launch's attributes go apart.
-CUDA_KERNEL_NODE_PARAMS node_params(const Launch& launch);
-CUDA_MEMSET_NODE_PARAMS node_params(const Memset& memset);
-CUDA_MEMCPY3D node_params(const Memcpy& memcpy);
-
 // Adds a node to a graph, with its attributes, behind the nodes it waits for. Throws Error.
 CUgraphNode add_to_graph(const Driver& driver, CUgraph graph, const Launch& launch,
                          std::span<const CUgraphNode> wait_for);

@@ -15,8 +15,8 @@ namespace {
 
 }  // namespace
 
-template <class Node>
-inline void LaunchSink::hand_over(const Node& node) {
+template <class Bound>
+inline void LaunchSink::hand_over(const Bound& node) {
   if (debug_ && launched_ == 0) [[unlikely]]
     settle_first(node);
   enqueue(driver_, stream_, node);
@@ -25,8 +25,8 @@ inline void LaunchSink::hand_over(const Node& node) {
     settle(node);
 }
 
-template <class Node>
-void LaunchSink::settle_first(const Node& node) {
+template <class Bound>
+void LaunchSink::settle_first(const Bound& node) {
   const CUresult result = driver_.cuStreamSynchronize(stream_);
   if (result == CUDA_SUCCESS) return;
   throw Error(Code::internal,
@@ -34,8 +34,8 @@ void LaunchSink::settle_first(const Node& node) {
               result);
 }
 
-template <class Node>
-void LaunchSink::settle(const Node& node) {
+template <class Bound>
+void LaunchSink::settle(const Bound& node) {
   const CUresult result = driver_.cuStreamSynchronize(stream_);
   if (result == CUDA_SUCCESS) return;
   const std::string said = take_fault(driver_);

@@ -40,12 +40,12 @@ class LaunchSink final : public Sink {
   void finish() override;
 
  private:
-  template <class Node>
-  void hand_over(const Node& node);
-  template <class Node>
-  void settle_first(const Node& node);
-  template <class Node>
-  void settle(const Node& node);
+  template <class Bound>
+  void hand_over(const Bound& node);
+  template <class Bound>
+  void settle_first(const Bound& node);
+  template <class Bound>
+  void settle(const Bound& node);
 
   const Driver& driver_;
   CUstream stream_;

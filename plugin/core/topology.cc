@@ -38,7 +38,7 @@ void Topology::add(const KernelNode& node, std::uint64_t parameter_bytes,
   push_edges(dependencies);
 }
 
-// The driver takes a change of the number of elements, but for another kind of work.
+// An executable graph mostly takes another number of elements; their size may change what runs it.
 void Topology::add_memset(std::uint32_t element_bytes,
                           std::span<const std::uint32_t> dependencies) {
   push(kMemset | std::uint64_t{element_bytes} << 16 | std::uint64_t{dependencies.size()} << 32);

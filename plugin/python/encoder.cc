@@ -114,7 +114,10 @@ void append_nodes(Encoder& encoder, const LoadedProgram& loaded,
   for (std::size_t i = 0; i < program.nodes.size(); ++i) {
     const BoundNode bound = loaded.bind(i, buffers);
     const auto* launch = std::get_if<Launch>(&bound);
-    if (!launch) throw Error(Code::invalid_argument, "only kernels can be appended");
+    if (!launch) {
+      throw Error(Code::invalid_argument,
+                  "an encoder takes kernels; program '" + program.name + "' has a fill or a copy");
+    }
     const std::span<const Binding> bindings = program.bindings(i);
     parameters.clear();
     accesses.clear();
