@@ -129,7 +129,8 @@ void Batch::hand_over(CUstream stream) {
     give_all(sink);
     sink.finish();
   }
-  count(stats().commits);
+  // The hazards may hold one node more, which belongs to the next batch.
+  count_batches(1, nodes_.size(), hazards_.bytes(nodes_.size()));
 }
 
 // Runs the batch as an executable graph; false if it is to be launched node by node.

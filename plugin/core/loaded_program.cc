@@ -50,7 +50,7 @@ void LoadedProgram::play(std::span<void* const> buffers, Sink& sink) const {
     sink.add(bind(i, buffers), program_->dependencies(i));
   }
   sink.finish();
-  count(stats().commits);
+  count_batches(1, program_->nodes.size(), program_->bytes);
 }
 
 }  // namespace jge

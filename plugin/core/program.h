@@ -94,6 +94,7 @@ class Program {
   std::vector<Binding> bindings;
   std::vector<std::byte> values;  // by-value parameters, which drivers copy by the byte
   std::uint32_t max_parameters = 0;
+  std::uint64_t bytes = 0;  // that the nodes touch, each counted once
 
   // Nodes that node i waits for, ascending; known before any address is.
   std::span<const std::uint32_t> dependencies(std::size_t i) const {

@@ -118,7 +118,7 @@ void ProgramGraph::run(std::span<void* const> buffers, CUstream stream) {
     end_leases();
     throw;
   }
-  count(stats().commits, segments_.size());
+  count_batches(segments_.size(), program_.program().nodes.size(), program_.program().bytes);
 }
 
 void ProgramGraph::draw(const Segment& segment, std::span<void* const> buffers) {
