@@ -33,7 +33,11 @@ class BatchHazards {
   }
 
   std::uint32_t size() const { return size_; }
-  std::uint64_t bytes() const { return size_ > 0 ? batch_->steps[size_ - 1].bytes : 0; }
+  // How many bytes the first nodes touch, or all do; each counted once.
+  std::uint64_t bytes(std::size_t nodes) const {
+    return nodes > 0 ? batch_->steps[nodes - 1].bytes : 0;
+  }
+  std::uint64_t bytes() const { return bytes(size_); }
   // Of the node added last; there must be one.
   std::uint32_t level() const { return batch_->steps[size_ - 1].level; }
 

@@ -8,9 +8,20 @@
 #include "core/device_info.h"
 #include "core/exec_cache.h"
 #include "core/image.h"
+#include "core/lazy.h"
 #include "core/worker.h"
 
+struct cublasLtContext;
+struct cudnnContext;
+
 namespace jge {
+
+// Handles of libraries on one device, made at their first use there with its context current, and
+// never destroyed. Nothing here links or loads the libraries.
+struct LibraryHandles {
+  Lazy<cublasLtContext*> cublaslt;
+  Lazy<cudnnContext*> cudnn;
+};
 
 // Lives as long as the process: its primary context is retained and never released.
 class Device {
@@ -23,6 +34,7 @@ class Device {
 
   ExecCache& execs() { return execs_; }
   Worker& worker() { return worker_; }
+  LibraryHandles& libraries() { return libraries_; }
 
   // The image on this device, loaded at first use and kept: graphs that XLA captured may use it for
   // as long as they like. The device's context must be current.
@@ -34,6 +46,7 @@ class Device {
   CUcontext context_;
   ExecCache execs_;
   Worker worker_;
+  LibraryHandles libraries_;
   std::mutex mutex_;
   // Keyed by the interned bytes, which the image holds, so that the key stays theirs.
   std::unordered_map<const ImageBytes*, std::unique_ptr<Image>> images_;

@@ -1,134 +1,63 @@
 // plugin/core/encoder.cc: gathers the nodes for one stream and commits them in batches.
 #include "core/encoder.h"
 
-#include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "core/dot.h"
 #include "core/error.h"
 #include "core/options.h"
 #include "core/range.h"
-#include "core/stats.h"
+#include "core/sink.h"
 
 namespace jge {
 namespace {
 
 [[noreturn]] void out_of_turn(const char* what) { throw Error(Code::invalid_argument, what); }
 
-// Runs a body and, if it throws, something that restores order.
-template <class Body, class Restore>
-void with_restore(Body&& body, Restore&& restore) {
+// Runs a body that adds to the batch; if it throws, the batch is dropped.
+template <class Body>
+void or_drop(Batch& batch, Body&& body) {
   try {
     body();
   } catch (...) {
-    restore();
+    batch.clear();
     throw;
   }
 }
 
-// Nearly all are of 4 or 8 bytes, which the compiler copies without a call.
-std::byte* copy_parameter(std::span<const std::byte> parameter, std::byte* to) {
-  switch (parameter.size()) {
-    case 4:
-      std::memcpy(to, parameter.data(), 4);
-      break;
-    case 8:
-      std::memcpy(to, parameter.data(), 8);
-      break;
-    default:
-      std::copy(parameter.begin(), parameter.end(), to);
-  }
-  return to + parameter.size();
-}
-
 }  // namespace
 
-std::span<const std::uint32_t> Encoder::order(std::span<const Access> accesses) {
-  if (concurrent_from_) {
-    concurrent_.insert(concurrent_.end(), accesses.begin(), accesses.end());
-    return hazards_.add_apart(accesses);
-  }
-  if (hazards_.size() == 0) {
-    limits_ = graph_limits(device_.info().compute_major, device_.info().compute_minor);
-  }
-  const bool full = hazards_.size() >= std::uint32_t(limits_.max_ops) ||
-                    hazards_.bytes() >= std::uint64_t(limits_.max_mb) * 1'000'000;
-  auto edges = hazards_.add(accesses);
-  // A cut falls only where a new level begins, so independent nodes stay together.
-  if (full && hazards_.level() > depth_) {
+// Commits first if the batch is full and this node begins a new level.
+template <class... Node>
+void Encoder::add(const Node&... node) {
+  std::lock_guard lock(mutex_);
+  or_drop(batch_, [&] {
+    if (batch_.add(node...)) return;
     commit_locked();
-    edges = hazards_.add(accesses);
-  }
-  return edges;
-}
-
-Encoder::Pending& Encoder::push(Kind kind) {
-  depth_ = std::max(depth_, hazards_.level());
-  Pending& pending = pending_.emplace_back();
-  pending.kind = kind;
-  return pending;
+    batch_.add(node...);
+  });
 }
 
 void Encoder::append(CUfunction function, const KernelNode& node, const std::string& label,
                      std::span<const std::span<const std::byte>> parameters,
                      std::span<const Access> accesses) {
-  std::lock_guard lock(mutex_);
-  with_restore(
-      [&] {
-        const auto edges = order(accesses);
-        Pending& pending = push(Kind::kernel);
-        pending.function = function;
-        pending.node = node;
-        pending.label = &label;
-        pending.first_parameter = sizes_.size();
-        pending.parameter_count = parameters.size();
-        pending.first_value = values_.size();
-        std::uint32_t* size = sizes_.take(parameters.size());
-        for (std::span<const std::byte> parameter : parameters) {
-          *size++ = static_cast<std::uint32_t>(parameter.size());
-          pending.value_bytes += parameter.size();
-        }
-        std::byte* value = values_.take(pending.value_bytes);
-        for (std::span<const std::byte> parameter : parameters) {
-          value = copy_parameter(parameter, value);
-        }
-        topology_.add(node, pending.value_bytes, edges);
-      },
-      [&] { clear(); });
+  add(function, node, label, parameters, accesses);
 }
 
 void Encoder::append(std::shared_ptr<const ChildGraph> child, std::span<const Access> accesses) {
-  std::lock_guard lock(mutex_);
-  with_restore(
-      [&] {
-        const auto edges = order(accesses);
-        Pending& pending = push(Kind::child);
-        pending.child = std::move(child);
-        topology_.add_child(*pending.child, edges);
-      },
-      [&] { clear(); });
+  add(child, accesses);
 }
 
 void Encoder::begin_concurrent() {
   std::lock_guard lock(mutex_);
-  if (concurrent_from_) out_of_turn("a concurrent region cannot begin inside another");
-  concurrent_from_ = hazards_.size();
+  if (batch_.concurrent()) out_of_turn("a concurrent region cannot begin inside another");
+  batch_.begin_concurrent();
 }
 
 void Encoder::end_concurrent() {
   std::lock_guard lock(mutex_);
-  if (!concurrent_from_) out_of_turn("no concurrent region has begun");
-  const std::uint32_t first = *std::exchange(concurrent_from_, std::nullopt);
-  const std::vector<Access> accesses = std::exchange(concurrent_, {});
-  if (hazards_.size() == first) return;
-  with_restore(
-      [&] {
-        const auto edges = hazards_.add_join(first, accesses);
-        push(Kind::empty);
-        topology_.add_empty(edges);
-      },
-      [&] { clear(); });
+  if (!batch_.concurrent()) out_of_turn("no concurrent region has begun");
+  or_drop(batch_, [&] { batch_.end_concurrent(); });
 }
 
 CUstream Encoder::begin_capture() {
@@ -168,7 +97,7 @@ void Encoder::run(ProgramOnDevices::OnDevice& program, std::span<void* const> bu
   std::lock_guard lock(mutex_);
   commit_locked();
   const Range range(program.loaded.program().name);
-  const bool small = program.loaded.program().nodes.size() < ProgramGraph::kMinGraphNodes;
+  const bool small = program.loaded.program().nodes.size() < kMinGraphNodes;
   if (small || !options().use_graphs || options().debug) {
     LaunchSink sink(device_.driver(), stream_, options().debug);
     if (dot_wanted()) program.loaded.draw(buffers);
@@ -227,12 +156,11 @@ void Encoder::synchronize() {
 }
 
 void Encoder::commit_locked() {
-  if (concurrent_from_) out_of_turn("a commit cannot fall inside a concurrent region");
-  if (!pending_.empty()) {
+  if (batch_.concurrent()) out_of_turn("a commit cannot fall inside a concurrent region");
+  if (!batch_.empty()) {
     const Range range("commit");
     try {
-      if (dot_wanted()) draw("encoder");
-      hand_over();
+      batch_.hand_over(stream_);
     } catch (const Error& error) {
       abandon(error.result() != CUDA_SUCCESS ? error.result() : CUDA_ERROR_UNKNOWN);
       throw;
@@ -240,130 +168,16 @@ void Encoder::commit_locked() {
       abandon(CUDA_ERROR_UNKNOWN);
       throw;
     }
-    count(stats().commits);
-    clear();
+    batch_.clear();
   }
   // Should this throw, the handlers wait for the next commit: none is lost.
   notify(CUDA_SUCCESS, true);
 }
 
-// Gives all nodes to a sink or to an exec that is being built.
-template <class Target>
-void Encoder::give_all(Target& target) {
-  for (std::size_t i = 0; i < pending_.size(); ++i) {
-    const Pending& pending = pending_[i];
-    switch (pending.kind) {
-      case Kind::kernel:
-        target.add(bind(pending), hazards_.dependencies(i));
-        break;
-      case Kind::empty:
-        target.add_empty(hazards_.dependencies(i));
-        break;
-      case Kind::child:
-        target.add_child(*pending.child, hazards_.dependencies(i));
-        break;
-    }
-  }
-}
-
-void Encoder::draw(const std::string& name) {
-  DotSink dot(name);
-  give_all(dot);
-  dot.finish();
-}
-
-void Encoder::hand_over() {
-  if (is_capturing(device_.driver(), stream_)) {
-    CaptureSink sink(device_.driver(), stream_);
-    give_all(sink);
-    sink.finish();
-    return;
-  }
-  if (replay()) return;
-  LaunchSink sink(device_.driver(), stream_, options().debug);
-  give_all(sink);
-  sink.finish();
-}
-
-// Runs the batch as an executable graph; false if it is to be launched node by node.
-bool Encoder::replay() {
-  if (!options().use_graphs || options().debug || pending_.size() < ProgramGraph::kMinGraphNodes) {
-    return false;
-  }
-  ExecCache& cache = device_.execs();
-  if (topology_.updatable()) {
-    if (auto exec = cache.lease(topology_)) {
-      if (patch(*exec)) {
-        with_restore([&] { exec->launch(stream_); }, [&] { cache.drop(*exec); });
-        cache.release(*exec);
-        return true;
-      }
-      cache.drop(*exec);
-      count(stats().fallbacks_update_refused);
-    } else if (cache.sightings(topology_) < std::uint32_t(options().graph_after)) {
-      return false;
-    }
-  }
-  for (int attempt = 0; attempt < 2; ++attempt) {
-    auto exec = std::make_shared<Exec>(device_.driver());
-    give_all(*exec);
-    try {
-      exec->instantiate();
-    } catch (const Error& error) {
-      if (error.code() != Code::resource_exhausted) throw;
-      cache.trim();
-      continue;
-    }
-    exec->launch(stream_);
-    // What cannot be updated has run once and is of no more use.
-    if (topology_.updatable()) {
-      cache.keep(exec);
-      cache.release(*exec);
-    } else {
-      count(stats().fallbacks_not_updatable);
-    }
-    return true;
-  }
-  count(stats().fallbacks_out_of_memory);
-  return false;
-}
-
-bool Encoder::patch(Exec& exec) {
-  std::uint64_t patched = 0;
-  try {
-    for (std::uint32_t i = 0; i < pending_.size(); ++i) {
-      const Pending& pending = pending_[i];
-      if (pending.kind == Kind::kernel) {
-        if (exec.up_to_date(i, pending.function, pending.node, values(pending))) continue;
-        patched += exec.update(i, bind(pending));
-      } else if (pending.kind == Kind::child) {
-        exec.update_child(i, *pending.child);
-        ++patched;
-      }
-    }
-  } catch (const Error&) {
-    return false;
-  }
-  if (patched > 0) count(stats().nodes_patched, patched);
-  return true;
-}
-
-Launch Encoder::bind(const Pending& pending) {
-  const std::span<const std::uint32_t> sizes(sizes_.data() + pending.first_parameter,
-                                             pending.parameter_count);
-  std::byte* value = values_.data() + pending.first_value;
-  parameters_.clear();
-  for (std::uint32_t size : sizes) {
-    parameters_.push_back(value);
-    value += size;
-  }
-  return {pending.function, &pending.node, parameters_.data(), sizes, pending.label, nullptr};
-}
-
 // After a failure that may have come half-way: what is on the stream has run, so that nothing uses
 // the temporaries any more when the worker lets go of them.
 void Encoder::abandon(CUresult result) {
-  clear();
+  batch_.clear();
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
   device_.driver().cuStreamIsCapturing(stream_, &status);
   if (status == CU_STREAM_CAPTURE_STATUS_NONE) device_.driver().cuStreamSynchronize(stream_);
@@ -391,17 +205,6 @@ void Encoder::notify(CUresult result, bool with_event) {
   }
   last_batch_ = device_.worker().add(std::move(event), result, std::exchange(handlers_, {}),
                                      std::exchange(temporaries_, {}));
-}
-
-void Encoder::clear() {
-  hazards_.clear();
-  topology_.clear();
-  depth_ = 0;
-  pending_.clear();
-  values_.clear();
-  sizes_.clear();
-  concurrent_from_.reset();
-  concurrent_.clear();
 }
 
 }  // namespace jge

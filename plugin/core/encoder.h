@@ -5,18 +5,15 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "core/batch_hazards.h"
+#include "core/batch.h"
 #include "core/child_graph.h"
 #include "core/device.h"
+#include "core/handle.h"
 #include "core/program_on_devices.h"
-#include "core/scratch.h"
-#include "core/sink.h"
-#include "core/topology.h"
 #include "core/worker.h"
 
 namespace jge {
@@ -27,7 +24,7 @@ namespace jge {
 class Encoder {
  public:
   // A stream of the caller's, which must outlive the encoder's use of it.
-  Encoder(Device& device, CUstream stream) : device_(device), stream_(stream) {}
+  Encoder(Device& device, CUstream stream) : device_(device), stream_(stream), batch_(device) {}
 
   Device& device() const { return device_; }
   CUstream stream() const { return stream_; }
@@ -71,49 +68,16 @@ class Encoder {
   void synchronize();
 
  private:
-  enum class Kind { kernel, empty, child };
-  struct Pending {
-    Kind kind;
-    CUfunction function = nullptr;
-    KernelNode node;
-    const std::string* label = nullptr;
-    std::size_t first_parameter = 0, parameter_count = 0;  // in sizes_
-    std::size_t first_value = 0, value_bytes = 0;          // in values_
-    std::shared_ptr<const ChildGraph> child;
-  };
-
-  // Commits first if the batch is full and this node begins a new level; returns the edges.
-  std::span<const std::uint32_t> order(std::span<const Access> accesses);
-  Pending& push(Kind kind);
-  Launch bind(const Pending& pending);
-  std::span<const std::byte> values(const Pending& pending) const {
-    return {values_.data() + pending.first_value, pending.value_bytes};
-  }
-  template <class Target>
-  void give_all(Target& target);
-
+  template <class... Node>
+  void add(const Node&... node);
   void commit_locked();
-  void draw(const std::string& name);
-  void hand_over();
-  bool replay();
-  bool patch(Exec& exec);
   void abandon(CUresult result);
   void notify(CUresult result, bool with_event);
-  void clear();
 
   Device& device_;
   CUstream stream_;
   std::mutex mutex_;
-  BatchHazards hazards_;
-  Topology topology_;
-  GraphLimits limits_;       // read when a batch begins
-  std::uint32_t depth_ = 0;  // the highest level in the batch
-  std::vector<Pending> pending_;
-  Scratch<std::byte> values_;     // of the parameters, one after the other
-  Scratch<std::uint32_t> sizes_;  // of the parameters
-  std::vector<void*> parameters_;
-  std::optional<std::uint32_t> concurrent_from_;  // its first node, inside a concurrent region
-  std::vector<Access> concurrent_;                // what its nodes touch
+  Batch batch_;
   Stream capture_stream_;
   bool capturing_ = false;
   // The first failure that the worker met, which waits for the stream before synchronize() may.

@@ -3,10 +3,56 @@
 
 #include <algorithm>
 
+#include "core/error.h"
 #include "core/options.h"
 #include "core/stats.h"
 
 namespace jge {
+
+std::shared_ptr<Exec> ExecCache::acquire(const Driver& driver, const Topology& topology,
+                                         const Update& update, const Build& build) {
+  if (topology.updatable()) {
+    if (auto exec = lease(topology)) {
+      if (patch(*exec, update)) return exec;
+    } else if (sightings(topology) < std::uint32_t(options().graph_after)) {
+      return nullptr;
+    }
+  }
+  auto exec = make(driver, build);
+  if (exec && topology.updatable()) keep(exec);
+  // What cannot be updated runs once and is of no more use.
+  if (exec && !topology.updatable()) count(stats().fallbacks_not_updatable);
+  return exec;
+}
+
+bool ExecCache::patch(Exec& exec, const Update& update) {
+  try {
+    const std::uint64_t changed = update(exec);
+    if (changed > 0) count(stats().nodes_patched, changed);
+    return true;
+  } catch (const Error&) {
+    count(stats().fallbacks_update_refused);
+    drop(exec);
+    return false;
+  }
+}
+
+// Null if there is no memory for it.
+std::shared_ptr<Exec> ExecCache::make(const Driver& driver, const Build& build) {
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    try {
+      auto exec = std::make_shared<Exec>(driver);
+      build(*exec);
+      exec->instantiate();
+      return exec;
+    } catch (const Error& error) {
+      if (error.code() != Code::resource_exhausted) throw;
+      trim();
+    }
+  }
+  count(stats().fallbacks_out_of_memory);
+  return nullptr;
+}
 
 std::shared_ptr<Exec> ExecCache::lease(const Topology& topology) {
   std::lock_guard lock(mutex_);

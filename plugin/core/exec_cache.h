@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -13,18 +14,29 @@
 
 namespace jge {
 
+// A graph of fewer nodes gains nothing over launching them.
+inline constexpr std::size_t kMinGraphNodes = 2;
+
 // Owns every exec; others hold weak pointers, so that an eviction frees memory at once and whoever
 // had the exec makes it anew. It may hold several of one topology: an exec is leased to one user at
 // a time, so that two never patch each other's. Bounded in execs and in nodes; the least recently
 // used goes first, leased or not.
 class ExecCache {
  public:
-  // An exec of this topology that nobody has leased, leased to the caller now; null if there is
-  // none.
-  std::shared_ptr<Exec> lease(const Topology& topology);
+  // Tells the nodes of an exec something new and returns how many that changed.
+  using Update = std::function<std::uint64_t(Exec&)>;
+  // Adds all nodes to a new exec.
+  using Build = std::function<void(Exec&)>;
 
-  // Takes over a new exec, leased to the caller, and evicts what is over the bounds.
-  void keep(std::shared_ptr<Exec> exec);
+  // An exec of this topology, leased to the caller: one that nobody has leased, updated, or else a
+  // new one, which is kept if it can be updated later. Null if the nodes are to be launched one by
+  // one: the topology has not been seen often enough, or there is no memory for the graph, even
+  // without the less recently used half of the cache.
+  std::shared_ptr<Exec> acquire(const Driver& driver, const Topology& topology,
+                                const Update& update, const Build& build);
+
+  // False if the driver refused a change: the exec is then gone from the cache.
+  bool patch(Exec& exec, const Update& update);
 
   // Marks the exec as just used; takes no lock.
   void touch(Exec& exec) {
@@ -39,9 +51,6 @@ class ExecCache {
 
   // Evicts the less recently used half.
   void trim();
-
-  // How often a topology has been asked for before, counting this time from now on.
-  std::uint32_t sightings(const Topology& topology);
 
   std::size_t execs() const;
   std::size_t nodes() const;
@@ -59,6 +68,13 @@ class ExecCache {
   static constexpr std::size_t kMaxNodes = 1 << 18;
   static constexpr std::size_t kMaxSightings = 4096;
 
+  // One of this topology that nobody has leased, leased now; null if there is none.
+  std::shared_ptr<Exec> lease(const Topology& topology);
+  // How often a topology has been asked for before, counting this time from now on.
+  std::uint32_t sightings(const Topology& topology);
+  std::shared_ptr<Exec> make(const Driver& driver, const Build& build);
+  // Takes over a new exec, leased to the caller, and evicts what is over the bounds.
+  void keep(std::shared_ptr<Exec> exec);
   Entry* find(const Exec& exec);
   void evict_until(std::size_t execs, std::size_t nodes, Dropped& dropped);
 

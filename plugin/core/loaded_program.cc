@@ -72,7 +72,7 @@ void LoadedProgram::draw(std::span<void* const> buffers) const {
 void LoadedProgram::play(std::span<void* const> buffers, Sink& sink) const {
   give_all(buffers, sink);
   sink.finish();
-  count(stats().commits);
+  count_batches(1, program_->nodes.size(), program_->bytes);
 }
 
 void LoadedProgram::give_all(std::span<void* const> buffers, Sink& sink) const {

@@ -297,6 +297,7 @@ void Program::record() {
     edges_.insert(edges_.end(), dependencies.begin(), dependencies.end());
     first_edge_.push_back(edges_.size());
   }
+  bytes = hazards.bytes();
 }
 
 }  // namespace jge

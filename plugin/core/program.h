@@ -112,6 +112,7 @@ class Program {
   std::vector<Node> nodes;
   std::vector<std::byte> values;  // by-value parameters, which drivers copy by the byte
   std::uint32_t max_parameters = 0;
+  std::uint64_t bytes = 0;  // that the nodes touch, each counted once
 
   // Of node i: of a kernel, one per parameter; of a memset, the target; of a memcpy, source and
   // target.

@@ -129,7 +129,7 @@ void ProgramGraph::run(std::span<void* const> buffers, CUstream stream) {
     end_leases();
     throw;
   }
-  count(stats().commits, segments_.size());
+  count_batches(segments_.size(), program_.program().nodes.size(), program_.program().bytes);
 }
 
 void ProgramGraph::draw(const Segment& segment, std::span<void* const> buffers) {
@@ -178,58 +178,33 @@ void ProgramGraph::acquire_all(std::span<void* const> buffers) {
   for (std::size_t s = 0; s < segments_.size(); ++s) {
     Segment& segment = segments_[s];
     if (segment.too_small()) continue;
-    if (!execs_[s] || !patch_all(segment, *execs_[s], buffers)) {
-      execs_[s] = acquire(segment, buffers);
-    }
+    execs_[s] = acquire(segment, execs_[s], buffers);
     segment.exec = execs_[s];
     all_leased_ = all_leased_ && execs_[s];
   }
   last_.assign(buffers.begin(), buffers.end());
 }
 
-std::shared_ptr<Exec> ProgramGraph::acquire(Segment& segment, std::span<void* const> buffers) {
-  // One that another program of this shape left behind, or this one before it was traced again.
-  if (auto exec = cache_.lease(segment.topology)) {
-    if (patch_all(segment, *exec, buffers)) return exec;
-  } else if (cache_.sightings(segment.topology) < std::uint32_t(options().graph_after)) {
-    return nullptr;
-  }
-  for (int attempt = 0; attempt < 2; ++attempt) {
-    try {
-      return make(segment, buffers);
-    } catch (const Error& error) {
-      if (error.code() != Code::resource_exhausted) throw;
-      cache_.trim();
-    }
-  }
-  count(stats().fallbacks_out_of_memory);
-  return nullptr;
-}
-
-// False if the driver refused a change: the exec is then gone from the cache.
-bool ProgramGraph::patch_all(const Segment& segment, Exec& exec, std::span<void* const> buffers) {
-  std::uint64_t patched = 0;
-  try {
+// One whose nodes do all that the segment's are to do; `exec` itself, if there is one and the
+// driver lets it be patched. Null if the nodes are to be launched one by one.
+std::shared_ptr<Exec> ProgramGraph::acquire(const Segment& segment,
+                                            const std::shared_ptr<Exec>& exec,
+                                            std::span<void* const> buffers) {
+  const auto update = [&](Exec& leased) {
+    std::uint64_t changed = 0;
     for (std::uint32_t i = 0; i < segment.nodes.size(); ++i) {
-      patched += exec.update(i, program_.bind(segment.nodes[i], buffers));
+      changed += leased.update(i, program_.bind(segment.nodes[i], buffers));
     }
-  } catch (const Error&) {
-    count(stats().fallbacks_update_refused);
-    cache_.drop(exec);
-    return false;
-  }
-  if (patched > 0) count(stats().nodes_patched, patched);
-  return true;
-}
-
-std::shared_ptr<Exec> ProgramGraph::make(const Segment& segment, std::span<void* const> buffers) {
-  auto exec = std::make_shared<Exec>(program_.device().driver());
-  for (std::uint32_t i = 0; i < segment.nodes.size(); ++i) {
-    add_to(*exec, program_.bind(segment.nodes[i], buffers), segment.dependencies(i));
-  }
-  exec->instantiate();
-  cache_.keep(exec);
-  return exec;
+    return changed;
+  };
+  if (exec && cache_.patch(*exec, update)) return exec;
+  // Perhaps one that another program of this shape left behind, or this one before it was traced
+  // again.
+  return cache_.acquire(program_.device().driver(), segment.topology, update, [&](Exec& made) {
+    for (std::uint32_t i = 0; i < segment.nodes.size(); ++i) {
+      add_to(made, program_.bind(segment.nodes[i], buffers), segment.dependencies(i));
+    }
+  });
 }
 
 }  // namespace jge

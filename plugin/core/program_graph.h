@@ -22,9 +22,6 @@ class ProgramGraph {
   ProgramGraph(const ProgramGraph&) = delete;
   ProgramGraph& operator=(const ProgramGraph&) = delete;
 
-  // A graph of fewer nodes gains nothing over launching them.
-  static constexpr std::size_t kMinGraphNodes = 2;
-
   // Enqueues the program. A segment that is seen for the first time, or too small to gain, is
   // launched node by node. If it throws, a part may have been enqueued; the next run starts afresh.
   void run(std::span<void* const> buffers, CUstream stream);
@@ -53,9 +50,8 @@ class ProgramGraph {
   bool mostly_moved(std::span<void* const> buffers) const;
   bool patch_moved(std::span<void* const> buffers);
   void acquire_all(std::span<void* const> buffers);
-  std::shared_ptr<Exec> acquire(Segment& segment, std::span<void* const> buffers);
-  bool patch_all(const Segment& segment, Exec& exec, std::span<void* const> buffers);
-  std::shared_ptr<Exec> make(const Segment& segment, std::span<void* const> buffers);
+  std::shared_ptr<Exec> acquire(const Segment& segment, const std::shared_ptr<Exec>& exec,
+                                std::span<void* const> buffers);
 
   const LoadedProgram& program_;
   ExecCache& cache_;

@@ -12,6 +12,8 @@ namespace jge {
   X(images_loaded)            /* images loaded, once per device */                            \
   X(encoders)                 /* encoders made */                                             \
   X(commits)                  /* batches handed over */                                       \
+  X(nodes)                    /* nodes in these batches */                                    \
+  X(bytes)                    /* bytes they touch, each once per batch or program run */      \
   X(direct_launches)          /* nodes handed straight onto a stream */                       \
   X(graph_launches)           /* launches of executable graphs */                             \
   X(instantiations)           /* executable graphs made */                                    \
@@ -45,6 +47,13 @@ inline void count(std::atomic<std::uint64_t>& counter, std::uint64_t by = 1) {
 inline Stats& stats() {
   static Stats instance;
   return instance;
+}
+
+// Of one batch, or of all batches of a program's run, once it is handed over.
+inline void count_batches(std::uint64_t batches, std::uint64_t nodes, std::uint64_t bytes) {
+  count(stats().commits, batches);
+  count(stats().nodes, nodes);
+  count(stats().bytes, bytes);
 }
 
 }  // namespace jge

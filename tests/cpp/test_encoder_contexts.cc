@@ -82,6 +82,67 @@ DRIVER_TEST(encoder_replays_a_batch_it_has_seen) {
   EXPECT_EQ(b.first(), 26.0f);
 }
 
+// However the batch is handed over; memory that several nodes touch counts once.
+DRIVER_TEST(encoder_counts_nodes_and_bytes) {
+  Direct d(driver);
+  Buffer<float> a(d.session, 20, 1.0f), b(d.session, 10, 1.0f);
+  const auto batch = [&] {
+    d.append(a.pointer, 1, 1);
+    d.append(a.pointer + 20, 1, 1);  // with half of it
+    d.encoder.begin_concurrent();
+    d.append(a.pointer, 1, 1);
+    d.append(b.pointer, 1, 1);
+    d.encoder.end_concurrent();
+    d.encoder.begin_capture();
+    const Access access{0, b.pointer, b.pointer + 8, true, false};
+    d.encoder.end_capture({&access, 1});
+    const std::uint64_t nodes = stats().nodes, bytes = stats().bytes;
+    d.encoder.commit();
+    EXPECT_EQ(stats().nodes - nodes, 6u);  // four, the join, the capture
+    EXPECT_EQ(stats().bytes - bytes, 100u);
+  };
+  d.set->use_graphs = false;
+  batch();
+  d.set->use_graphs = true;
+  d.set->graph_after = 0;
+  const std::uint64_t graphs = stats().graph_launches;
+  batch();
+  EXPECT_EQ(stats().graph_launches - graphs, 1u);
+  CUgraph graph = nullptr;
+  OK(driver.cuStreamBeginCapture(d.session.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+  batch();
+  OK(driver.cuStreamEndCapture(d.session.stream, &graph));
+  OK(driver.cuGraphDestroy(graph));
+}
+
+// The node that finds the batch full has been ordered behind it, but is no part of it.
+DRIVER_TEST(encoder_counts_a_full_batch_without_the_node_that_fills_the_next) {
+  Direct d(driver);
+  d.set->max_ops_per_graph = 2;
+  Buffer<float> a(d.session, 20, 1.0f);
+  const std::uint64_t nodes = stats().nodes, bytes = stats().bytes;
+  for (CUdeviceptr data : {a.pointer, a.pointer, a.pointer + 20}) d.append(data, 1, 1);
+  EXPECT_EQ(stats().nodes - nodes, 2u);
+  EXPECT_EQ(stats().bytes - bytes, 40u);
+  d.encoder.commit();
+  EXPECT_EQ(stats().nodes - nodes, 3u);
+  EXPECT_EQ(stats().bytes - bytes, 80u);
+}
+
+HOST_TEST(encoder_trims_the_cache_and_retries_when_memory_is_out) {
+  Direct d(driver);
+  d.set->graph_after = 0;
+  d.set->max_ops_per_graph = 1000;
+  Buffer<float> a(d.session, 10, 1.0f);
+  const std::uint64_t graphs = stats().graph_launches, without = stats().fallbacks_out_of_memory;
+  for (int i = 0; i < 24; ++i) d.append(a.pointer, 1, 1);
+  host::fail_call("cuGraphInstantiateWithFlags", 1, CUDA_ERROR_OUT_OF_MEMORY);
+  d.encoder.commit();
+  EXPECT_EQ(stats().graph_launches - graphs, 1u);
+  EXPECT_EQ(stats().fallbacks_out_of_memory, without);
+  EXPECT_EQ(a.first(), 25.0f);
+}
+
 DRIVER_TEST(encoder_orders_nothing_inside_a_concurrent_region) {
   Direct d(driver);
   d.set->graph_after = 0;

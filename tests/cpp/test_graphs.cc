@@ -3,6 +3,7 @@
 #include <random>
 #include <thread>
 
+#include "core/encoder.h"
 #include "core/error.h"
 #include "core/exec_cache.h"
 #include "core/stats.h"
@@ -19,11 +20,15 @@ struct Gained {
   std::uint64_t made() const { return stats().instantiations - made_; }
   std::uint64_t patched() const { return stats().nodes_patched - patched_; }
   std::uint64_t evicted() const { return stats().exec_evictions - evicted_; }
+  std::uint64_t nodes() const { return stats().nodes - nodes_; }
+  std::uint64_t bytes() const { return stats().bytes - bytes_; }
+  std::uint64_t without_memory() const { return stats().fallbacks_out_of_memory - without_memory_; }
 
  private:
   std::uint64_t direct_ = stats().direct_launches, graphs_ = stats().graph_launches,
                 made_ = stats().instantiations, patched_ = stats().nodes_patched,
-                evicted_ = stats().exec_evictions;
+                evicted_ = stats().exec_evictions, nodes_ = stats().nodes, bytes_ = stats().bytes,
+                without_memory_ = stats().fallbacks_out_of_memory;
 };
 
 // Programs of these tests and their number of nodes, so that each test has topologies of its own
@@ -178,6 +183,71 @@ HOST_TEST(graphs_trim_the_cache_and_retry_when_memory_is_out) {
   f.runtime.run(program, 0, f.session.stream, in_place({a.pointer}));
   EXPECT_EQ(g.graphs(), 1u);
   EXPECT_EQ(a.first(), after(1, 21));
+}
+
+HOST_TEST(graphs_without_memory_are_launched_node_by_node) {
+  Driver without_memory = driver;
+  without_memory.cuGraphInstantiateWithFlags = [](CUgraphExec*, CUgraph, unsigned long long) {
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  };
+  Fixture f(driver);
+  OptionsScope set;
+  set->graph_after = 0;
+  Device device(without_memory, 0);
+  Encoder encoder(device, f.session.stream);
+  Buffer<float> a(f.session, 10, 1.0f);
+  ProgramOnDevices program(f.decode(chain(f, 5)));
+  Gained g;
+  encoder.run(program.on(device), in_place({a.pointer}));
+  EXPECT_EQ(g.without_memory(), 1u);
+  EXPECT_EQ(g.launches(), 5u);
+  EXPECT_EQ(a.first(), after(1, 5));
+
+  const std::string label = "affine";
+  const int n = 10;
+  const float scale = 2, shift = 1;
+  const auto raw = [](const auto& value) { return std::as_bytes(std::span(&value, 1)); };
+  const std::span<const std::byte> parameters[] = {raw(a.pointer), raw(scale), raw(shift), raw(n)};
+  const Access access{0, a.pointer, a.pointer + 40, true, true};
+  KernelNode node;
+  node.block.x = 64;
+  for (int i = 0; i < 3; ++i) {
+    encoder.append(f.session.function("affine"), node, label, parameters, {&access, 1});
+  }
+  encoder.commit();
+  EXPECT_EQ(g.without_memory(), 2u);
+  EXPECT_EQ(g.launches(), 8u);
+  EXPECT_EQ(g.graphs(), 0u);
+  EXPECT_EQ(a.first(), after(1, 8));
+}
+
+// However a program is handed over, and into how many segments it is cut.
+DRIVER_TEST(programs_count_their_nodes_and_bytes) {
+  Fixture f(driver);
+  OptionsScope set;
+  set->graph_after = 0;
+  set->max_ops_per_graph = 2;
+  Buffer<float> a(f.session, 10, 1.0f), b(f.session, 10, 1.0f);
+  ProgramOnDevices program(f.decode(chain(f, 5, 2)));
+  std::uint64_t runs = 0;
+  Gained g;
+  const auto run = [&] {
+    f.runtime.run(program, 0, f.session.stream, in_place({a.pointer, b.pointer}));
+    ++runs;
+    EXPECT_EQ(g.nodes(), 5 * runs);
+    EXPECT_EQ(g.bytes(), 80 * runs);
+  };
+  run();
+  run();
+  EXPECT_EQ(g.graphs(), 4u);
+  set->use_graphs = false;
+  run();
+  EXPECT_EQ(g.launches(), 7u);  // five, and the last level of each time before
+  OK(driver.cuStreamBeginCapture(f.session.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+  run();
+  CUgraph graph = nullptr;
+  OK(driver.cuStreamEndCapture(f.session.stream, &graph));
+  OK(driver.cuGraphDestroy(graph));
 }
 
 HOST_TEST(graphs_are_made_anew_when_the_driver_refuses_a_change) {

@@ -251,6 +251,25 @@ def test_batches_are_replayed_as_graphs(affine, enc, data):
     assert stats["graph_launches"] == 3
 
 
+@pytest.mark.parametrize("graphs", [False, True])
+def test_nodes_and_bytes_are_counted(affine, enc, data, graphs):
+    other = np.ones(SIZE, np.float32)
+    program = jax.jit(lambda x: affine(x, scale=1.0, shift=1.0))
+    program(jnp.ones(SIZE))
+    with jge.options(use_graphs=graphs, graph_after=0):
+        jge.reset_stats()
+        for array in (data, other, data[:4]):
+            enc.append(affine, array, scale=1.0, shift=1.0, block=array.size)
+        assert jge.stats()["nodes"] == jge.stats()["bytes"] == 0  # nothing is committed
+        enc.synchronize()
+        stats = jge.stats()
+        assert (stats["commits"], stats["nodes"], stats["bytes"]) == (1, 3, 80)
+        assert (stats["graph_launches"], stats["direct_launches"]) == ((1, 0) if graphs else (0, 3))
+        program(jnp.ones(SIZE)).block_until_ready()
+        stats = jge.stats()
+        assert (stats["commits"], stats["nodes"], stats["bytes"]) == (2, 4, 120)
+
+
 def test_an_append_commits_a_full_batch(affine, enc, data):
     jge.reset_stats()
     with jge.options(max_ops_per_graph=3):

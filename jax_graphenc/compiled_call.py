@@ -1,0 +1,140 @@
+"""A kernel call on one kind of device: compiled, and held against what the compiler saw."""
+
+from __future__ import annotations
+
+import math
+import re
+import warnings
+from typing import Any
+
+from jax_graphenc import program
+from jax_graphenc.call import CallParameter, KernelCall
+from jax_graphenc.compiler import Entry
+from jax_graphenc.errors import (
+    CompilerNotFoundError,
+    LaunchLimitError,
+    ReferenceUsedWarning,
+    UnsupportedOnCpuError,
+)
+from jax_graphenc.signature import holds
+from jax_graphenc.target import Target
+
+_POINTER_BYTES = 8
+
+
+def compile_for(call: KernelCall, target: Target) -> program.Kernel | None:
+    """Compiles a call's kernel, and checks what this kind of device cannot launch.
+
+    Returns:
+        The kernel; ``None`` if the call's reference is to run in its place, on the CPU: because the
+        call says so, or with a ``ReferenceUsedWarning``, because the source cannot run there.
+
+    Raises:
+        KernelCompileError, CompilerNotFoundError: as the compiler does.
+        LaunchLimitError: with the limit of the device that is exceeded.
+        TypeError: if the compiler sees other parameters than the call was made with.
+    """
+    if target.platform == "cpu" and call.cpu == "reference":
+        return None
+    try:
+        check_device(call, target.info)
+        return _compile(call, target.architecture)
+    except (CompilerNotFoundError, UnsupportedOnCpuError, LaunchLimitError) as error:
+        if target.platform != "cpu" or call.reference is None or call.cpu == "source":
+            raise
+        # A compiler's first line only says that it failed.
+        reason = next(line for line in str(error).splitlines() if not line.endswith(":"))
+        warnings.warn(
+            f"kernel '{call.label}' runs its reference on the CPU: {reason.partition('; ')[0]}",
+            ReferenceUsedWarning,
+            stacklevel=2,
+        )
+        return None
+
+
+def _compile(call: KernelCall, architecture: str) -> program.Kernel:
+    image, entry = call.code.image(call.expression, architecture)
+    if entry is not None:
+        _check_entry(call, entry)
+    return program.Kernel(
+        image,
+        entry.symbol if entry else call.expression,
+        call.label,
+        tuple(_parameter(call, p) for p in call.parameters),
+    )
+
+
+def _parameter(call: KernelCall, p: CallParameter) -> program.Parameter:
+    pointer = p.role != "value"
+    # What is zeroed beforehand is read: the kernel adds to it.
+    reads = p.role in ("in", "inout") or p.name in call.zero_init
+    size = _POINTER_BYTES if pointer else len(p.value)
+    return program.Parameter(p.name, pointer, reads, p.role in ("out", "inout"), size)
+
+
+def _check_entry(call: KernelCall, entry: Entry) -> None:
+    """Holds the call against what the compiler says, which sees through every typedef."""
+    if len(entry.types) != len(call.parameters):
+        raise TypeError(
+            f"kernel '{call.label}' has {len(entry.types)} parameters for the compiler "
+            f"({', '.join(entry.types)}) and {len(call.parameters)} for the call: describe all "
+            "of them with params="
+        )
+    for i, (p, seen) in enumerate(zip(call.parameters, entry.types, strict=True)):
+        pointer = seen.endswith("*")
+        if pointer != (p.role != "value"):
+            suggestion = f"params={{'{p.name}': '{seen}'}}"
+            raise TypeError(
+                f"kernel '{call.label}': parameter '{p.name}' (declared {p.declared}) is "
+                f"{'a pointer' if pointer else 'no pointer'} for the compiler, {seen}: "
+                f"write {suggestion}"
+            )
+        if pointer:
+            _check_pointee(call, p, seen)
+        elif entry.sizes is not None and entry.sizes[i] != len(p.value):
+            raise TypeError(
+                f"kernel '{call.label}': parameter '{p.name}' is {seen}, {entry.sizes[i]} bytes, "
+                f"for the compiler; the call gives {len(p.value)} bytes. Give a numpy value of "
+                "that size, or a structured scalar for a struct"
+            )
+
+
+_CONST = re.compile(r"\bconst\b")
+
+
+def _check_pointee(call: KernelCall, p: CallParameter, seen: str) -> None:
+    pointee = _CONST.sub("", seen.removesuffix("*")).strip()
+    if p.dtype is not None and not holds(pointee, p.dtype):
+        raise TypeError(
+            f"kernel '{call.label}': parameter '{p.name}' points to {pointee} for the compiler; "
+            f"the array is {p.dtype}"
+        )
+    if _CONST.search(seen) and p.role in ("out", "inout"):
+        raise TypeError(
+            f"kernel '{call.label}': parameter '{p.name}' is {seen} for the compiler, which "
+            f"cannot be written, and '{p.role}' in the call"
+        )
+
+
+def check_device(call: KernelCall, info: dict[str, Any]) -> None:
+    """Refuses what this kind of device cannot launch, while the user's line is still known.
+
+    The native part checks again, against the kernel's own needs, since a saved program may meet
+    another device.
+
+    Raises:
+        LaunchLimitError: with the limit that is exceeded.
+    """
+    shared, cluster = info["shared_memory_per_block_optin"], math.prod(call.cluster)
+    asks = f"kernel '{call.label}' asks for"
+    if call.shared_bytes > shared:
+        raise LaunchLimitError(
+            f"{asks} shared_mem={call.shared_bytes} bytes; the limit on {info['name']} is {shared}"
+        )
+    if cluster > info["max_cluster"]:
+        raise LaunchLimitError(
+            f"{asks} clusters of {cluster} blocks; the limit on {info['name']} is "
+            f"{info['max_cluster']}"
+        )
+    if call.cooperative and not info["cooperative_launch"]:
+        raise LaunchLimitError(f"{asks} a cooperative launch, which {info['name']} does not have")

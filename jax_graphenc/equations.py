@@ -1,0 +1,202 @@
+"""What an equation means to a program: a kernel, a view, a constant, a sum, or nothing.
+
+Equations are told apart by the names of their primitives, which are stable across JAX's versions
+where the objects move about.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from jax.extend import core
+
+Atom = Any
+"""A ``jax.extend.core.Var`` or ``Literal``."""
+
+
+class Kind(enum.Enum):
+    """What a program does with an equation."""
+
+    FOREIGN = "nothing: it is left to XLA"
+    KERNEL = "launches a kernel"
+    SUM = "adds two arrays"
+    CONCATENATE = "puts arrays one after the other; of one, a copy"
+    VIEW = "nothing: the result is a contiguous part of the operand"
+    FILL = "fills memory with one value"
+
+
+# Calls that mean no more than the equations inside, by the parameter that holds these.
+CALLS = {
+    "jit": "jaxpr",
+    "closed_call": "call_jaxpr",
+    "core_call": "call_jaxpr",
+    "custom_jvp_call": "call_jaxpr",
+    "custom_vjp_call": "call_jaxpr",
+    "checkpoint": "jaxpr",
+    "remat2": "jaxpr",
+    "cuda_region": "jaxpr",
+}
+
+_SAME_BYTES = {"reshape", "squeeze", "expand_dims", "name", "stop_gradient", "pvary", "pcast"}
+
+# dtypes that the built-in sum takes, with the dtype that it adds and how many of these it has.
+SUMMED: dict[str, tuple[str, int]] = {
+    "float32": ("float32", 1),
+    "float64": ("float64", 1),
+    "complex64": ("float32", 2),
+    "complex128": ("float64", 2),
+}
+
+
+def kind_of(eqn: core.JaxprEqn) -> Kind:
+    """What a program does with an equation that is no call."""
+    name = eqn.primitive.name
+    if name == "cuda_kernel":
+        return Kind.KERNEL
+    if eqn.effects or len(eqn.outvars) != 1:
+        return Kind.FOREIGN
+    if view_offset(eqn) is not None:
+        return Kind.VIEW
+    if name == "broadcast_in_dim" and is_scalar_literal(eqn.invars[0]):
+        return (
+            Kind.FILL
+            if pattern_of(eqn.invars[0].val, eqn.outvars[0].aval.dtype)
+            else (Kind.FOREIGN)
+        )
+    if name == "add_any" and str(eqn.outvars[0].aval.dtype) in SUMMED:
+        return Kind.SUM
+    if name == "copy" or (name == "concatenate" and _is_leading(eqn)):
+        return Kind.CONCATENATE
+    return Kind.FOREIGN
+
+
+def _is_leading(eqn: core.JaxprEqn) -> bool:
+    """Whether pieces end up one after the other in memory."""
+    return math.prod(eqn.outvars[0].aval.shape[: eqn.params["dimension"]]) == 1
+
+
+def view_offset(eqn: core.JaxprEqn) -> int | None:
+    """Where in its operand, in bytes, an equation's result stands as it is; ``None`` if nowhere."""
+    name, params = eqn.primitive.name, eqn.params
+    if name not in _VIEWS:
+        return None
+    aval, out = eqn.invars[0].aval, eqn.outvars[0].aval
+    if name in _SAME_BYTES:
+        return 0 if params.get("dimensions") is None or name != "reshape" else None
+    if name == "broadcast_in_dim":
+        # Without repetition, dimensions of one are all that it can add.
+        return 0 if aval.shape and aval.size == out.size else None
+    if name == "convert_element_type":
+        return 0 if aval.dtype == out.dtype else None
+    if name == "bitcast_convert_type":
+        return 0 if aval.dtype.itemsize == out.dtype.itemsize else None
+    if name == "transpose":
+        moved = [axis for axis in params["permutation"] if aval.shape[axis] != 1]
+        return 0 if moved == sorted(moved) else None
+    if params["strides"] is not None and set(params["strides"]) != {1}:
+        return None
+    return _contiguous(aval, params["start_indices"], out.shape)
+
+
+_VIEWS = _SAME_BYTES | {
+    "broadcast_in_dim",
+    "convert_element_type",
+    "bitcast_convert_type",
+    "transpose",
+    "slice",
+}
+
+
+def _contiguous(aval: Any, start: Sequence[int], shape: Sequence[int]) -> int | None:
+    offset, stride = 0, aval.dtype.itemsize
+    partial = False  # an inner dimension is not taken whole
+    for n, first, taken in zip(reversed(aval.shape), reversed(start), reversed(shape), strict=True):
+        if partial and taken != 1:
+            return None
+        partial = partial or taken != n
+        offset += first * stride
+        stride *= n
+    return offset
+
+
+def pattern_of(value: Any, dtype: np.dtype[Any]) -> bytes | None:
+    """The 1, 2 or 4 bytes that memory full of a value repeats; ``None`` if there are no such."""
+    data = np.asarray(value).astype(dtype).tobytes()
+    for size in (1, 2, 4):
+        if len(data) % size == 0 and data == data[:size] * (len(data) // size):
+            return data[:size]
+    return None
+
+
+def is_scalar_literal(atom: Atom) -> bool:
+    """Whether an atom is a number that is written into the program."""
+    return isinstance(atom, core.Literal) and np.ndim(atom.val) == 0
+
+
+def scalar_literal(value: Any, aval: Any) -> core.Literal:
+    """A number as an atom of a given type."""
+    return core.Literal(np.asarray(value).astype(aval.dtype)[()], aval)
+
+
+# ---------------------------------------------------------------- arithmetic on loop counters
+
+
+def _select(which: Any, *cases: Any) -> Any:
+    return cases[int(which)]
+
+
+_FOLDED: dict[str, Callable[..., Any]] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "neg": np.negative,
+    "max": np.maximum,
+    "min": np.minimum,
+    "rem": np.fmod,
+    "clamp": lambda low, x, high: np.minimum(np.maximum(low, x), high),
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "not": np.invert,
+    "select_n": _select,
+    "convert_element_type": lambda x: x,
+    "stop_gradient": lambda x: x,
+    "pvary": lambda x: x,
+}
+
+
+def fold(eqn: core.JaxprEqn, operands: Sequence[Atom]) -> core.Literal | None:
+    """The result of scalar arithmetic on known numbers, such as ``i + 1`` in an unrolled loop."""
+    function = _FOLDED.get(eqn.primitive.name)
+    if function is None or eqn.effects or not all(map(is_scalar_literal, operands)):
+        return None
+    if any(np.asarray(x.val).dtype.kind not in "biuf" for x in operands):
+        return None
+    with np.errstate(over="ignore"):
+        value = function(*(np.asarray(x.val).astype(x.aval.dtype)[()] for x in operands))
+    return scalar_literal(value, eqn.outvars[0].aval)
+
+
+def static_slice(eqn: core.JaxprEqn, operands: Sequence[Atom]) -> core.JaxprEqn | None:
+    """A dynamic slice whose indices are known, as a slice."""
+    starts = operands[1:]
+    if eqn.primitive.name != "dynamic_slice" or not all(map(is_scalar_literal, starts)):
+        return None
+    sizes = eqn.params["slice_sizes"]
+    first = tuple(
+        int(np.clip(int(at.val), 0, n - size))
+        for at, n, size in zip(starts, operands[0].aval.shape, sizes, strict=True)
+    )
+    limit = tuple(a + n for a, n in zip(first, sizes, strict=True))
+    params = {"start_indices": first, "limit_indices": limit, "strides": None}
+    return eqn.replace(primitive=core.primitives.slice_p, params=params, invars=[operands[0]])
