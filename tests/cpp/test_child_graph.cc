@@ -252,6 +252,39 @@ HOST_TEST(child_graph_is_updatable_by_the_kinds_of_its_nodes) {
   }
 }
 
+// An executable graph keeps the clusters it was made with, whatever it is told.
+DRIVER_TEST(encoder_makes_captured_clusters_of_another_size_anew) {
+  Fixture f(driver);
+  if (!f.device.info().cluster_launch) return;  // as on the software driver
+  OptionsScope set;
+  set->graph_after = 0;
+  Encoder encoder(f.device, f.session.stream);
+  Buffer<float> a(f.session, 1, 1.0f);
+  const CUfunction affine = f.session.function("affine");
+  const auto batch = [&](unsigned cluster) {
+    const Access access{0, a.pointer, a.pointer + 4, true, true};
+    for (int i = 0; i < 2; ++i) {
+      CUlaunchAttribute attribute{};
+      attribute.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+      attribute.value.clusterDim = {cluster, 1, 1};
+      CUlaunchConfig config = one_block(1, encoder.begin_capture());
+      config.gridDimX = 4;
+      config.attrs = &attribute;
+      config.numAttrs = 1;
+      float scale = 2, shift = 1;
+      int n = 1;
+      OK(driver.cuLaunchKernelEx(&config, affine, Args(a.pointer, scale, shift, n).get(), nullptr));
+      encoder.end_capture({&access, 1});
+    }
+    encoder.commit();
+  };
+  const std::uint64_t made = stats().instantiations, refused = stats().fallbacks_update_refused;
+  for (unsigned cluster : {2u, 4u, 2u, 4u}) batch(cluster);
+  EXPECT_EQ(stats().instantiations - made, 2u);
+  EXPECT_EQ(stats().fallbacks_update_refused, refused);
+  EXPECT_EQ(a.first(), 511.0f);
+}
+
 // Kernels that may start before those they wait for have ended, as libraries launch them.
 DRIVER_TEST(child_graph_reads_programmatic_edges) {
   const Session s(driver);
