@@ -290,19 +290,22 @@ bool Encoder::replay() {
   if (!options().use_graphs || options().debug || pending_.size() < ProgramGraph::kMinGraphNodes) {
     return false;
   }
+  // An executable graph of it could not be used again, if the driver made one at all.
+  if (!topology_.updatable()) {
+    count(stats().fallbacks_not_updatable);
+    return false;
+  }
   ExecCache& cache = device_.execs();
-  if (topology_.updatable()) {
-    if (auto exec = cache.lease(topology_)) {
-      if (patch(*exec)) {
-        with_restore([&] { exec->launch(stream_); }, [&] { cache.drop(*exec); });
-        cache.release(*exec);
-        return true;
-      }
-      cache.drop(*exec);
-      count(stats().fallbacks_update_refused);
-    } else if (cache.sightings(topology_) < std::uint32_t(options().graph_after)) {
-      return false;
+  if (auto exec = cache.lease(topology_)) {
+    if (patch(*exec)) {
+      with_restore([&] { exec->launch(stream_); }, [&] { cache.drop(*exec); });
+      cache.release(*exec);
+      return true;
     }
+    cache.drop(*exec);
+    count(stats().fallbacks_update_refused);
+  } else if (cache.sightings(topology_) < std::uint32_t(options().graph_after)) {
+    return false;
   }
   for (int attempt = 0; attempt < 2; ++attempt) {
     auto exec = std::make_shared<Exec>(device_.driver());
@@ -315,13 +318,8 @@ bool Encoder::replay() {
       continue;
     }
     exec->launch(stream_);
-    // What cannot be updated has run once and is of no more use.
-    if (topology_.updatable()) {
-      cache.keep(exec);
-      cache.release(*exec);
-    } else {
-      count(stats().fallbacks_not_updatable);
-    }
+    cache.keep(exec);
+    cache.release(*exec);
     return true;
   }
   count(stats().fallbacks_out_of_memory);

@@ -377,6 +377,54 @@ DRIVER_TEST(encoder_patches_captured_host_functions) {
   EXPECT_EQ(stats().fallbacks_not_updatable, dropped);
 }
 
+// A child that cannot be updated, then one that can, and again: only the first costs.
+DRIVER_TEST(encoder_pays_for_a_capture_that_cannot_be_updated_and_for_no_other) {
+  Fixture f(driver);
+  OptionsScope set;
+  set->graph_after = 0;
+  Encoder encoder(f.device, f.session.stream);
+  Buffer<float> a(f.session, 10, 1.0f), b(f.session, 10, 1.0f);
+  const auto capture = [&](CUdeviceptr data, auto work) {
+    const Access access{0, data, data + 40, true, true};
+    work(encoder.begin_capture());
+    encoder.end_capture({&access, 1});
+  };
+  const auto allocating = [&](CUstream stream) {
+    CUdeviceptr temporary = 0;
+    OK(driver.cuMemAllocAsync(&temporary, 40, stream));
+    OK(driver.cuMemcpyAsync(temporary, a.pointer, 40, stream));
+    f.session.affine(temporary, 2, 1, 10, stream);
+    OK(driver.cuMemcpyAsync(a.pointer, temporary, 40, stream));
+    OK(driver.cuMemFreeAsync(temporary, stream));
+  };
+  const auto plain = [&](CUdeviceptr data, float shift) {
+    capture(data, [&](CUstream stream) { f.session.affine(data, 2, shift, 10, stream); });
+  };
+  const std::size_t cached = f.device.execs().execs();
+  for (int round = 0; round < 4; ++round) {
+    const std::uint64_t dropped = stats().fallbacks_not_updatable;
+    capture(a.pointer, allocating);
+    plain(a.pointer, 1);
+    encoder.commit();
+    EXPECT_EQ(stats().fallbacks_not_updatable - dropped, 1u);
+    EXPECT_EQ(f.device.execs().execs(), cached + (round > 0 ? 1 : 0));
+    const std::uint64_t made = stats().instantiations, launched = stats().graph_launches,
+                        patched = stats().nodes_patched, refused = stats().fallbacks_update_refused;
+    for (int i = 0; i < 3; ++i) plain(b.pointer, float(round));
+    encoder.commit();
+    EXPECT_EQ(stats().instantiations - made, round == 0 ? 1u : 0u);
+    EXPECT_EQ(stats().graph_launches - launched, 1u);
+    EXPECT_EQ(stats().nodes_patched - patched, round == 0 ? 0u : 3u);
+    EXPECT_EQ(stats().fallbacks_update_refused, refused);
+    EXPECT_EQ(stats().fallbacks_not_updatable - dropped, 1u);
+  }
+  float expected_a = 1, expected_b = 1;
+  for (int i = 0; i < 8; ++i) expected_a = 2 * expected_a + 1;
+  for (int i = 0; i < 12; ++i) expected_b = 2 * expected_b + float(i / 3);
+  EXPECT_EQ(a.first(), expected_a);
+  EXPECT_EQ(b.first(), expected_b);
+}
+
 DRIVER_TEST(child_graph_that_allocates_is_not_updatable) {
   const Session s(driver);
   const auto allocate = [&] {
