@@ -9,6 +9,10 @@
 namespace jge {
 namespace {
 
+// What an executable graph's child node can be given in place of another node of its kind: by the
+// limitations of cuGraphExecUpdate, which hold for cuGraphExecChildGraphNodeSetParams too, and by
+// "Graph Update Limitations" of the CUDA Programming Guide. Some changes within a kind are refused
+// all the same, such as those of a 2-D memset or of a copy's memory type; then the driver says so.
 bool can_be_patched(CUgraphNodeType type) {
   switch (type) {
     case CU_GRAPH_NODE_TYPE_KERNEL:
@@ -16,9 +20,13 @@ bool can_be_patched(CUgraphNodeType type) {
     case CU_GRAPH_NODE_TYPE_MEMSET:
     case CU_GRAPH_NODE_TYPE_GRAPH:
     case CU_GRAPH_NODE_TYPE_EMPTY:
+    case CU_GRAPH_NODE_TYPE_HOST:  // no restrictions, as for the events that NCCL waits for
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
       return true;
     default:
-      // Allocations, conditionals, events and host functions keep what they were instantiated with.
+      // Allocations, frees and conditionals, which cuGraphAddChildGraphNode refuses altogether;
+      // semaphores and batched memory operations, whose number is not in the words; what is new.
       return false;
   }
 }
@@ -38,21 +46,30 @@ void ChildGraph::read(const Driver& driver, CUgraph graph) {
   for (std::size_t i = 0; i < count; ++i) number[nodes[i]] = i;
 
   words_.push_back(count);
-  std::vector<CUgraphNode> before;
+  std::vector<CUgraphNode> before(8);
+  std::vector<CUgraphEdgeData> edge_data(before.size());
   std::vector<std::uint64_t> edges;
   for (CUgraphNode node : nodes) {
     CUgraphNodeType type{};
     JGE_CALL(driver, cuGraphNodeGetType, node, &type);
     updatable_ = updatable_ && can_be_patched(type);
+    // Asked for with their data, because a programmatic edge is told in no other way.
     std::size_t dependencies = 0;
-    JGE_CALL(driver, cuGraphNodeGetDependencies, node, nullptr, nullptr, &dependencies);
-    before.resize(dependencies);
-    if (dependencies > 0) {
-      JGE_CALL(driver, cuGraphNodeGetDependencies, node, before.data(), nullptr, &dependencies);
+    for (;;) {
+      dependencies = before.size();
+      JGE_CALL(driver, cuGraphNodeGetDependencies, node, before.data(), edge_data.data(),
+               &dependencies);
+      if (dependencies < before.size()) break;  // else there may be more
+      before.resize(2 * before.size());
+      edge_data.resize(before.size());
     }
     words_.push_back(std::uint64_t(type) | std::uint64_t{dependencies} << 32);
     edges.clear();
-    for (CUgraphNode on : before) edges.push_back(number.at(on));
+    for (std::size_t i = 0; i < dependencies; ++i) {
+      const CUgraphEdgeData& data = edge_data[i];
+      edges.push_back(number.at(before[i]) << 32 | std::uint64_t{data.from_port} << 16 |
+                      std::uint64_t{data.to_port} << 8 | data.type);
+    }
     std::ranges::sort(edges);
     words_.insert(words_.end(), edges.begin(), edges.end());
     if (type == CU_GRAPH_NODE_TYPE_KERNEL) {

@@ -20,7 +20,8 @@ class ChildGraph {
   // can be patched into the other.
   const std::vector<std::uint64_t>& words() const { return words_; }
 
-  // Whether an executable graph can be given another graph of the same words in its place.
+  // Whether it can be a node of an executable graph that is then given another graph of the same
+  // words in its place. The driver may refuse that nevertheless.
   bool updatable() const { return updatable_; }
 
  private:

@@ -11,17 +11,18 @@ namespace jge {
 
 std::shared_ptr<Exec> ExecCache::acquire(const Driver& driver, const Topology& topology,
                                          const Update& update, const Build& build) {
-  if (topology.updatable()) {
-    if (auto exec = lease(topology)) {
-      if (patch(*exec, update)) return exec;
-    } else if (sightings(topology) < std::uint32_t(options().graph_after)) {
-      return nullptr;
-    }
+  // An executable graph of it could not be used again, if the driver made one at all.
+  if (!topology.updatable()) {
+    count(stats().fallbacks_not_updatable);
+    return nullptr;
+  }
+  if (auto exec = lease(topology)) {
+    if (patch(*exec, update)) return exec;
+  } else if (sightings(topology) < std::uint32_t(options().graph_after)) {
+    return nullptr;
   }
   auto exec = make(driver, build);
-  if (exec && topology.updatable()) keep(exec);
-  // What cannot be updated runs once and is of no more use.
-  if (exec && !topology.updatable()) count(stats().fallbacks_not_updatable);
+  if (exec) keep(exec);
   return exec;
 }
 

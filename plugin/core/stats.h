@@ -23,7 +23,7 @@ namespace jge {
   X(exec_evictions)           /* executable graphs evicted */                                 \
   X(fallbacks_out_of_memory)  /* graphs launched node by node for lack of memory */           \
   X(fallbacks_update_refused) /* graphs made anew because the driver refused a change */      \
-  X(fallbacks_not_updatable)  /* graphs run once because a captured part cannot be patched */ \
+  X(fallbacks_not_updatable)  /* batches launched node by node: a capture is not patchable */ \
   X(captured_nodes)           /* nodes added to a graph that somebody else captures */
 
 struct Stats {

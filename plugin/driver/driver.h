@@ -32,6 +32,8 @@ namespace jge {
   X(cuMemGetInfo, 3020)                                \
   X(cuMemAlloc, 3020)                                  \
   X(cuMemFree, 3020)                                   \
+  X(cuMemAllocAsync, 11020)                            \
+  X(cuMemFreeAsync, 11020)                             \
   X(cuMemcpyAsync, 4000)                               \
   X(cuMemsetD8Async, 3020)                             \
   X(cuMemsetD16Async, 3020)                            \
@@ -44,6 +46,7 @@ namespace jge {
   X(cuStreamGetId, 12000)                              \
   X(cuStreamGetCtx, 9020)                              \
   X(cuStreamWaitEvent, 3020)                           \
+  X(cuLaunchHostFunc, 10000)                           \
   X(cuStreamIsCapturing, 10000)                        \
   X(cuStreamBeginCapture, 10010)                       \
   X(cuStreamEndCapture, 10000)                         \

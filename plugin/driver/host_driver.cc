@@ -83,6 +83,7 @@ struct Thunk<call, implementation> {
       if (watched.load(std::memory_order_relaxed)) {
         if (const auto forced = observe(call)) return *forced;
       }
+      if (needs_initialization(call) && in_host_function) return CUDA_ERROR_NOT_PERMITTED;
       const std::lock_guard lock(state().mutex);
       if (needs_initialization(call) && !state().initialized) return CUDA_ERROR_NOT_INITIALIZED;
       return implementation(args...);

@@ -34,7 +34,8 @@ inline constexpr int kMaxDevices = 1024;
 // added. A missing edge then shows as a wrong number.
 void set_order_seed(std::optional<std::uint64_t> seed);
 
-// Skips the execution of kernels, memsets and copies, so that a benchmark sees the callers alone.
+// Skips the execution of kernels, memsets, copies and host functions, so that a benchmark sees the
+// callers alone.
 void set_execution(bool enabled);
 
 // Makes the nth (from 1) following call of `function` return `result` and do nothing else; 0

@@ -74,6 +74,17 @@ CUgraphExecUpdateResult compare(const EmptyOp&, const EmptyOp&) {
   return CU_GRAPH_EXEC_UPDATE_SUCCESS;
 }
 
+CUgraphExecUpdateResult compare(const HostOp&, const HostOp&) {
+  return CU_GRAPH_EXEC_UPDATE_SUCCESS;
+}
+
+// Allocations and frees: the address belongs to the graph that was instantiated.
+template <class T>
+CUgraphExecUpdateResult compare(const T& old_op, const T& new_op) {
+  return old_op.memory == new_op.memory ? CU_GRAPH_EXEC_UPDATE_SUCCESS
+                                        : CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
+}
+
 CUgraphExecUpdateResult compare(const Operation& old_op, const Operation& new_op,
                                 CUgraphExecUpdateResultInfo& info) {
   if (old_op.index() != new_op.index()) return CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;

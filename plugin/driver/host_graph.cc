@@ -31,8 +31,19 @@ CUresult add(CUgraphNode* handle, CUgraph graph_handle, const CUgraphNode* depen
   return CUDA_SUCCESS;
 }
 
+// Graphs that allocate or free memory can neither be cloned nor be a child node.
+const Graph& clonable(const Graph& graph) {
+  for (const auto& node : graph.nodes) {
+    require(!std::holds_alternative<AllocOp>(node->operation) &&
+                !std::holds_alternative<FreeOp>(node->operation),
+            CUDA_ERROR_NOT_SUPPORTED);
+  }
+  return graph;
+}
+
 void print(std::FILE* file, const Graph& graph, const std::string& prefix) {
-  constexpr const char* kinds[] = {"kernel", "memset", "memcpy", "graph", "empty"};
+  constexpr const char* kinds[] = {"kernel", "memset", "memcpy", "graph",
+                                   "empty",  "host",   "alloc",  "free"};
   for (const auto& node : graph.nodes) {
     const std::string name = prefix + std::to_string(node->index);
     const auto* kernel = std::get_if<KernelOp>(&node->operation);
@@ -145,7 +156,7 @@ CUresult cuGraphDestroy(CUgraph handle) {
 
 CUresult cuGraphClone(CUgraph* clone, CUgraph original) {
   require(clone);
-  *clone = publish(copy(get<Graph>(original)));
+  *clone = publish(copy(clonable(get<Graph>(original))));
   return CUDA_SUCCESS;
 }
 
@@ -172,7 +183,7 @@ CUresult cuGraphAddMemcpyNode(CUgraphNode* node, CUgraph graph, const CUgraphNod
 
 CUresult cuGraphAddChildGraphNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies,
                                   std::size_t count, CUgraph child) {
-  return add(node, graph, dependencies, count, ChildOp{copy(get<Graph>(child))});
+  return add(node, graph, dependencies, count, ChildOp{copy(clonable(get<Graph>(child)))});
 }
 
 CUresult cuGraphAddEmptyNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies,
@@ -260,9 +271,10 @@ CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode handle, CUgraph* graph) {
 
 CUresult cuGraphNodeGetType(CUgraphNode handle, CUgraphNodeType* type) {
   require(type);
-  constexpr CUgraphNodeType types[] = {CU_GRAPH_NODE_TYPE_KERNEL, CU_GRAPH_NODE_TYPE_MEMSET,
-                                       CU_GRAPH_NODE_TYPE_MEMCPY, CU_GRAPH_NODE_TYPE_GRAPH,
-                                       CU_GRAPH_NODE_TYPE_EMPTY};
+  constexpr CUgraphNodeType types[] = {CU_GRAPH_NODE_TYPE_KERNEL,    CU_GRAPH_NODE_TYPE_MEMSET,
+                                       CU_GRAPH_NODE_TYPE_MEMCPY,    CU_GRAPH_NODE_TYPE_GRAPH,
+                                       CU_GRAPH_NODE_TYPE_EMPTY,     CU_GRAPH_NODE_TYPE_HOST,
+                                       CU_GRAPH_NODE_TYPE_MEM_ALLOC, CU_GRAPH_NODE_TYPE_MEM_FREE};
   *type = types[get<Node>(handle).operation.index()];
   return CUDA_SUCCESS;
 }

@@ -65,6 +65,14 @@ void run(const MemsetOp& op) {
   }
 }
 
+void run(const HostOp& op) {
+  struct Scope {
+    Scope() { in_host_function = true; }
+    ~Scope() { in_host_function = false; }
+  } scope;
+  op.function(op.data);
+}
+
 // Ready nodes in a random order. With the order that instantiation found where no seed is given.
 std::vector<std::size_t> order_of(const Graph& graph, std::mt19937_64* random) {
   if (!random) return graph.order;
@@ -95,6 +103,7 @@ CUresult run(const Operation& operation, std::mt19937_64* random, std::string& m
   if (const auto* memcpy = std::get_if<MemcpyOp>(&operation)) {
     std::memmove(memcpy->to, memcpy->from, memcpy->bytes);
   }
+  if (const auto* host = std::get_if<HostOp>(&operation)) run(*host);
   if (const auto* child = std::get_if<ChildOp>(&operation)) {
     for (const std::size_t index : order_of(*child->graph, random)) {
       const CUresult result = run(child->graph->nodes[index]->operation, random, message);

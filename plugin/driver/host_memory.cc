@@ -25,7 +25,46 @@ void fill(CUdeviceptr to, unsigned value, unsigned element_size, std::size_t cou
                             .height = 1}));
 }
 
+CUdeviceptr allocate(std::size_t bytes) {
+  auto memory = std::make_shared<const Memory>(bytes);
+  const CUdeviceptr pointer = memory->pointer;
+  state().allocations.emplace(pointer, std::move(memory));
+  ++state().live.allocations;
+  return pointer;
+}
+
+std::shared_ptr<const Memory> forget(CUdeviceptr pointer) {
+  const auto found = state().allocations.extract(pointer);
+  require(!found.empty());
+  --state().live.allocations;
+  return found.mapped();
+}
+
+std::shared_ptr<const Memory> allocated_in(const Graph& graph, CUdeviceptr pointer) {
+  std::shared_ptr<const Memory> memory;
+  for (const auto& node : graph.nodes) {
+    const auto* alloc = std::get_if<AllocOp>(&node->operation);
+    if (alloc && alloc->memory->pointer == pointer) memory = alloc->memory;
+    const auto* free = std::get_if<FreeOp>(&node->operation);
+    require(!free || free->memory->pointer != pointer);
+  }
+  require(memory != nullptr);
+  return memory;
+}
+
 }  // namespace
+
+Memory::Memory(std::size_t bytes) {
+  require(bytes > 0);
+  std::size_t total = 0;
+  api::cuDeviceTotalMem(&total, 0);
+  require(bytes <= total, CUDA_ERROR_OUT_OF_MEMORY);
+  void* memory = std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
+  require(memory, CUDA_ERROR_OUT_OF_MEMORY);
+  pointer = reinterpret_cast<std::uintptr_t>(memory);
+}
+
+Memory::~Memory() { std::free(address(pointer)); }
 
 MemsetOp memset_op(const CUDA_MEMSET_NODE_PARAMS& params) {
   const std::size_t size = params.elementSize;
@@ -65,14 +104,7 @@ CUresult cuMemAlloc(CUdeviceptr* pointer, std::size_t bytes) {
   current_context();
   require(pointer && bytes > 0);
   require_no_capture();
-  std::size_t total = 0;
-  cuDeviceTotalMem(&total, 0);
-  require(bytes <= total, CUDA_ERROR_OUT_OF_MEMORY);
-  void* memory = std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
-  require(memory, CUDA_ERROR_OUT_OF_MEMORY);
-  *pointer = reinterpret_cast<std::uintptr_t>(memory);
-  state().allocations.emplace(*pointer, bytes);
-  ++state().live.allocations;
+  *pointer = allocate(bytes);
   return CUDA_SUCCESS;
 }
 
@@ -80,13 +112,33 @@ CUresult cuMemAlloc(CUdeviceptr* pointer, std::size_t bytes) {
 CUresult cuMemFree(CUdeviceptr pointer) {
   Context& context = current_context();
   require_no_capture();
-  require(state().allocations.erase(pointer) == 1);
-  --state().live.allocations;
-  struct Memory {
-    void* memory;
-    ~Memory() { std::free(memory); }
-  } memory{address(pointer)};
+  const auto memory = forget(pointer);
   drain_context(context);
+  return CUDA_SUCCESS;
+}
+
+// The memory is there at once, and for good where it was captured: a graph owns what it allocates.
+CUresult cuMemAllocAsync(CUdeviceptr* pointer, std::size_t bytes, CUstream handle) {
+  current_context();
+  require(pointer && bytes > 0);
+  Stream& stream = stream_of(handle);
+  if (!capture_of(stream)) {
+    *pointer = allocate(bytes);
+    return CUDA_SUCCESS;
+  }
+  auto memory = std::make_shared<const Memory>(bytes);
+  const CUdeviceptr allocated = memory->pointer;
+  submit(stream, AllocOp{std::move(memory)});
+  *pointer = allocated;
+  return CUDA_SUCCESS;
+}
+
+// Captured, it frees what the same graph allocates, once.
+CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream handle) {
+  current_context();
+  Stream& stream = stream_of(handle);
+  const Capture* capture = capture_of(stream);
+  submit(stream, FreeOp{capture ? allocated_in(*capture->graph, pointer) : forget(pointer)});
   return CUDA_SUCCESS;
 }
 

@@ -130,7 +130,30 @@ struct ChildOp {
   std::shared_ptr<Graph> graph;
 };
 struct EmptyOp {};
-using Operation = std::variant<KernelOp, MemsetOp, MemcpyOp, ChildOp, EmptyOp>;
+struct HostOp {
+  CUhostFn function = nullptr;
+  void* data = nullptr;
+};
+
+// Device memory, freed with its last owner.
+struct Memory {
+  explicit Memory(std::size_t bytes);  // throws Failure
+  ~Memory();
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  CUdeviceptr pointer = 0;
+};
+
+// Their work is done by owning the memory: it is there as long as a graph that allocates it, or as
+// work queued before it is freed.
+struct AllocOp {
+  std::shared_ptr<const Memory> memory;
+};
+struct FreeOp {
+  std::shared_ptr<const Memory> memory;
+};
+using Operation =
+    std::variant<KernelOp, MemsetOp, MemcpyOp, ChildOp, EmptyOp, HostOp, AllocOp, FreeOp>;
 
 // Runs it on this thread; without the lock. `message` says what a failed kernel said.
 CUresult execute(const Operation& operation, std::optional<std::uint64_t> seed,
@@ -259,7 +282,7 @@ struct State {
   std::condition_variable_any idle;  // a queue finished a task
   bool initialized = false;
   std::array<std::unique_ptr<Context>, kMaxDevices> contexts;
-  std::unordered_map<CUdeviceptr, std::size_t> allocations;  // bytes
+  std::unordered_map<CUdeviceptr, std::shared_ptr<const Memory>> allocations;
   std::vector<std::shared_ptr<Capture>> captures;
   std::uint64_t next_id = 1;
   std::optional<std::mt19937_64> order;
@@ -279,6 +302,7 @@ inline std::atomic<bool> execution_enabled{true};
 inline thread_local Context* thread_context = nullptr;
 inline thread_local CUstreamCaptureMode thread_capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 inline thread_local std::string thread_fault;
+inline thread_local bool in_host_function = false;  // which may not call the driver
 
 // The implementations, one per function of the table, called with the lock held.
 namespace api {

@@ -31,7 +31,7 @@ void order_with_legacy(Stream& stream) {
   }
 }
 
-// Runs one task; with the lock, but for kernels, fills and copies.
+// Runs one task; with the lock, but for operations.
 CUresult run(Task& task) {
   if (auto* record = std::get_if<std::shared_ptr<Record>>(&task.work)) {
     if (!task.wait) {
@@ -188,6 +188,14 @@ CUresult cuStreamSynchronize(CUstream handle) {
 
 // Never answers CUDA_ERROR_NOT_READY: a query runs what is queued, because nobody else does.
 CUresult cuStreamQuery(CUstream handle) { return api::cuStreamSynchronize(handle); }
+
+CUresult cuLaunchHostFunc(CUstream handle, CUhostFn function, void* data) {
+  current_context();
+  Stream& stream = stream_of(handle);
+  require(function);
+  submit(stream, HostOp{function, data});
+  return CUDA_SUCCESS;
+}
 
 CUresult cuStreamGetId(CUstream handle, unsigned long long* id) {
   require(id);

@@ -191,6 +191,41 @@ DRIVER_TEST(events_measure_time) {
   OK(driver.cuEventDestroy(end));
 }
 
+DRIVER_TEST(host_functions_run_in_stream_order) {
+  const Session s(driver);
+  const Buffer<float> data(s, 1, 1.0f);
+  struct {
+    float value = 0;
+    std::vector<float> seen;
+  } state;
+  const auto look = [](void* pointer) {
+    auto& look_at = *static_cast<decltype(state)*>(pointer);
+    look_at.seen.push_back(look_at.value);
+  };
+  for (int i = 0; i < 2; ++i) {
+    s.affine(data.pointer, 2, 1, 1, s.stream);
+    OK(driver.cuMemcpyAsync(reinterpret_cast<CUdeviceptr>(&state.value), data.pointer, 4,
+                            s.stream));
+    OK(driver.cuLaunchHostFunc(s.stream, look, &state));
+  }
+  s.sync();
+  EXPECT((state.seen == std::vector<float>{3, 7}));
+}
+
+DRIVER_TEST(memory_is_allocated_and_freed_in_stream_order) {
+  const Session s(driver);
+  const Buffer<unsigned> out(s, 4, 0u);
+  CUdeviceptr temporary = 0;
+  OK(driver.cuMemAllocAsync(&temporary, 16, s.stream));
+  OK(driver.cuMemsetD32Async(temporary, 7, 4, s.stream));
+  OK(driver.cuMemcpyAsync(out.pointer, temporary, 16, s.stream));
+  OK(driver.cuMemFreeAsync(temporary, s.stream));
+  EXPECT((out.read() == std::vector<unsigned>{7, 7, 7, 7}));
+  EXPECT_EQ(driver.cuMemAllocAsync(nullptr, 16, s.stream), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(driver.cuMemAllocAsync(&temporary, std::size_t{1} << 50, s.stream),
+            CUDA_ERROR_OUT_OF_MEMORY);
+}
+
 DRIVER_TEST(legacy_stream_is_ordered_with_blocking_streams) {
   const Session s(driver);
   const SecondStream other(s, CU_STREAM_DEFAULT);
@@ -352,6 +387,71 @@ DRIVER_TEST(capture_becomes_a_graph) {
   g.launch();
   EXPECT_EQ(data.first(), 7.0f);
   EXPECT((copied.read() == std::vector<float>{7, 2}));
+}
+
+DRIVER_TEST(capture_takes_host_functions) {
+  const Session s(driver);
+  const auto count = [](void* counter) { ++*static_cast<int*>(counter); };
+  int first = 0, second = 0;
+  const auto capture = [&](int& counter) {
+    CUgraph graph = nullptr;
+    OK(driver.cuStreamBeginCapture(s.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    OK(driver.cuLaunchHostFunc(s.stream, count, &counter));
+    OK(driver.cuStreamEndCapture(s.stream, &graph));
+    return graph;
+  };
+  TestGraph g(s, capture(first)), changed(s, capture(second));
+  CUgraphNode node = nullptr;
+  std::size_t nodes = 1;
+  OK(driver.cuGraphGetNodes(g.graph, &node, &nodes));
+  CUgraphNodeType type{};
+  OK(driver.cuGraphNodeGetType(node, &type));
+  EXPECT_EQ(type, CU_GRAPH_NODE_TYPE_HOST);
+  g.instantiate();
+  g.launch();
+  g.launch();
+  s.sync();
+  EXPECT_EQ(first, 2);
+  CUgraphExecUpdateResultInfo info{};
+  OK(driver.cuGraphExecUpdate(g.exec, changed.graph, &info));
+  g.launch();
+  s.sync();
+  EXPECT_EQ(first, 2);
+  EXPECT_EQ(second, 1);
+}
+
+DRIVER_TEST(capture_takes_allocations_that_no_child_node_can_hold) {
+  const Session s(driver);
+  const Buffer<float> data(s, 1, 1.0f);
+  CUdeviceptr temporary = 0;
+  TestGraph g(s, nullptr), parent(s);
+  OK(driver.cuStreamBeginCapture(s.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+  OK(driver.cuMemAllocAsync(&temporary, 4, s.stream));
+  OK(driver.cuMemcpyAsync(temporary, data.pointer, 4, s.stream));
+  s.affine(temporary, 2, 1, 1, s.stream);
+  OK(driver.cuMemcpyAsync(data.pointer, temporary, 4, s.stream));
+  OK(driver.cuMemFreeAsync(temporary, s.stream));
+  OK(driver.cuStreamEndCapture(s.stream, &g.graph));
+  CUgraphNode nodes[5] = {}, child = nullptr;
+  std::size_t count = 5;
+  OK(driver.cuGraphGetNodes(g.graph, nodes, &count));
+  EXPECT_EQ(count, 5u);
+  std::vector<int> types;
+  for (CUgraphNode node : nodes) {
+    CUgraphNodeType type{};
+    OK(driver.cuGraphNodeGetType(node, &type));
+    types.push_back(type);
+  }
+  EXPECT_EQ(std::ranges::count(types, CU_GRAPH_NODE_TYPE_MEM_ALLOC), 1);
+  EXPECT_EQ(std::ranges::count(types, CU_GRAPH_NODE_TYPE_MEM_FREE), 1);
+  EXPECT(driver.cuGraphAddChildGraphNode(&child, parent.graph, nullptr, 0, g.graph) !=
+         CUDA_SUCCESS);
+  CUgraph clone = nullptr;
+  EXPECT(driver.cuGraphClone(&clone, g.graph) != CUDA_SUCCESS);
+  g.instantiate();
+  g.launch();
+  g.launch();
+  EXPECT_EQ(data.first(), 7.0f);
 }
 
 DRIVER_TEST(capture_forks_and_joins) {
@@ -760,6 +860,7 @@ DRIVER_TEST(driver_refuses_null_handles) {
   CUgraphExec exec = nullptr;
   EXPECT(driver.cuEventRecord(nullptr, s.stream) != CUDA_SUCCESS);
   EXPECT(driver.cuStreamWaitEvent(s.stream, nullptr, 0) != CUDA_SUCCESS);
+  EXPECT(driver.cuLaunchHostFunc(s.stream, nullptr, nullptr) != CUDA_SUCCESS);
   EXPECT(driver.cuModuleGetFunction(&function, nullptr, "fill") != CUDA_SUCCESS);
   EXPECT(driver.cuLaunchKernelEx(&config, nullptr, nullptr, nullptr) != CUDA_SUCCESS);
   EXPECT(driver.cuGraphGetNodes(nullptr, nullptr, &count) != CUDA_SUCCESS);

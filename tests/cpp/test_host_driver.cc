@@ -69,6 +69,62 @@ HOST_TEST(host_streams_do_not_run_each_other) {
   OK(driver.cuStreamDestroy(other));
 }
 
+HOST_TEST(host_functions_cannot_call_the_driver) {
+  const Session s(driver);
+  struct {
+    const Driver& driver;
+    CUresult result = CUDA_SUCCESS;
+  } call{driver};
+  const auto ask = [](void* pointer) {
+    auto& to = *static_cast<decltype(call)*>(pointer);
+    int count = 0;
+    to.result = to.driver.cuDeviceGetCount(&count);
+  };
+  OK(driver.cuLaunchHostFunc(s.stream, ask, &call));
+  EXPECT_EQ(call.result, CUDA_SUCCESS);  // not called yet
+  s.sync();                              // and afterwards the thread may call again
+  EXPECT_EQ(call.result, CUDA_ERROR_NOT_PERMITTED);
+}
+
+HOST_TEST(host_functions_behind_a_failed_kernel_are_not_called) {
+  const Switches switches;
+  const Session s(driver);
+  int called = 0;
+  launch_fail(s, 1, s.stream);
+  OK(driver.cuLaunchHostFunc(
+      s.stream, [](void* counter) { ++*static_cast<int*>(counter); }, &called));
+  EXPECT_EQ(driver.cuStreamSynchronize(s.stream), CUDA_ERROR_ASSERT);
+  s.sync();
+  EXPECT_EQ(called, 0);
+}
+
+HOST_TEST(host_frees_stream_ordered_memory_behind_the_work_that_uses_it) {
+  const Session s(driver);
+  const host::LiveHandles before = host::live_handles();
+  CUdeviceptr temporary = 0, captured = 0;
+  float out = 0;
+  OK(driver.cuMemAllocAsync(&temporary, 4, s.stream));
+  EXPECT_EQ(host::live_handles().allocations, before.allocations + 1);
+  OK(driver.cuMemsetD32Async(temporary, 0, 1, s.stream));
+  s.affine(temporary, 1, 5, 1, s.stream);
+  OK(driver.cuMemcpyAsync(address(&out), temporary, 4, s.stream));
+  OK(driver.cuMemFreeAsync(temporary, s.stream));
+  EXPECT_EQ(driver.cuMemFreeAsync(temporary, s.stream), CUDA_ERROR_INVALID_VALUE);
+  s.sync();
+  EXPECT_EQ(out, 5.0f);
+  // A graph frees what it allocates, once.
+  CUgraph graph = nullptr;
+  OK(driver.cuStreamBeginCapture(s.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+  EXPECT_EQ(driver.cuMemFreeAsync(address(&out), s.stream), CUDA_ERROR_INVALID_VALUE);
+  OK(driver.cuMemAllocAsync(&captured, 4, s.stream));
+  OK(driver.cuMemFreeAsync(captured, s.stream));
+  EXPECT_EQ(driver.cuMemFreeAsync(captured, s.stream), CUDA_ERROR_INVALID_VALUE);
+  OK(driver.cuStreamEndCapture(s.stream, &graph));
+  EXPECT_EQ(driver.cuMemFree(captured), CUDA_ERROR_INVALID_VALUE);
+  OK(driver.cuGraphDestroy(graph));
+  EXPECT(host::live_handles() == before);
+}
+
 HOST_TEST(host_fails_every_function_in_turn) {
   const Switches switches;
   const host::LiveHandles before = host::live_handles();
