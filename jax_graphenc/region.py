@@ -155,14 +155,13 @@ def _without_repeats(jaxpr: ClosedJaxpr, results: int) -> tuple[ClosedJaxpr, lis
     place = {v: i for i, v in reversed(list(enumerate(known))) if isinstance(v, Var)}
     places = []
     for residual in inner.outvars[results:]:
-        # A literal has no identity to go by.
-        if not isinstance(residual, Var) or residual not in place:
-            places.append(len(known))
+        index = place.get(residual) if isinstance(residual, Var) else None
+        if index is None:
+            index = len(known)
             known.append(residual)
             if isinstance(residual, Var):
-                place[residual] = places[-1]
-        else:
-            places.append(place[residual])
+                place[residual] = index
+        places.append(index)
     return ClosedJaxpr(inner.replace(outvars=known[len(inner.invars) :]), ()), places
 
 
@@ -174,16 +173,13 @@ def _jvp(
     Only the second has tangents, so that JAX needs no rule of ours to evaluate the first and defer
     the second: in reverse mode, scan, checkpoint and jit.
     """
-    nonzero = tuple(
-        type(t) is not ad.Zero and _has_tangent(aval)
-        for t, aval in zip(tangents, jaxpr.in_avals, strict=True)
-    )
+    nonzero = tuple(type(t) is not ad.Zero for t in tangents)
     depends = _depends(jaxpr, nonzero)
     differentiable = tuple(
         d and _has_tangent(aval) for d, aval in zip(depends, jaxpr.out_avals, strict=True)
     )
     zeros = [ad.Zero(aval.to_tangent_aval()) for aval in jaxpr.out_avals]
-    if not any(nonzero) or not any(differentiable):
+    if not any(differentiable):
         return region_p.bind(*primals, jaxpr=jaxpr, name=name, strict=strict), zeros
     forward, linear, places = _linearize(jaxpr, nonzero, differentiable)
     out = region_p.bind(*primals, jaxpr=forward, name=name, strict=False)
@@ -225,7 +221,7 @@ def _transpose(
     pruned, needed = _pruned(jaxpr, nonzero)
     linear = tuple(_split(needed, undefined)[0])
     out: list[Any] = [
-        ad.Zero(aval.to_tangent_aval()) if u else None
+        ad.Zero(aval.to_ct_aval()) if u else None
         for u, aval in zip(undefined, jaxpr.in_avals, strict=True)
     ]
     if not any(linear):

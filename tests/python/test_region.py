@@ -483,6 +483,10 @@ def test_tangents_and_cotangents_that_are_zero_stay_symbolic():
     # With no tangent at all there is one region, the first.
     (only,) = regions(lambda x: jax.jvp(lambda x: (x, region(Y, Y)), (x,), (x,)), X)
     assert len(only["jaxpr"].out_avals) == 3
+    # Nor is there a second where no result has one.
+    above = jge.graph(lambda x, y: (x > 0.5, cosine(y)))
+    (only,) = regions(lambda x: jax.jvp(lambda x: above(x, Y), (x,), (x,)), X)
+    assert only["name"] == "<lambda>"
     # From the first result's cotangent alone nothing leads to y.
     _, backward = regions(
         lambda x, y: jax.grad(lambda x, y: region(x, y)[0].sum(), (0, 1))(x, y), X, Y
@@ -490,6 +494,25 @@ def test_tangents_and_cotangents_that_are_zero_stay_symbolic():
     assert backward["name"] == "transpose(jvp(<lambda>))"
     assert len(backward["jaxpr"].out_avals) == 1
     check(jax.grad(lambda x, y: region(x, y)[0].sum(), (0, 1))(X, Y), (-jnp.sin(X), jnp.zeros(8)))
+
+
+def test_a_cotangent_of_zero_leads_nowhere():
+    @jax.custom_vjp
+    def pick(a, b):
+        return a + b
+
+    region = jge.graph(lambda x, y: (cosine(x), cosine(y)))
+
+    def f(x, y):
+        return jnp.sum(pick(*region(x, y)))
+
+    pick.defvjp(lambda a, b: (a + b, None), lambda _, g: (g, None))
+    _, backward = regions(jax.grad(f, (0, 1)), X, Y)
+    assert len(backward["jaxpr"].out_avals) == 1
+    check(jax.grad(f, (0, 1))(X, Y), (-jnp.sin(X), jnp.zeros(8)))
+    pick.defvjp(lambda a, b: (a + b, None), lambda _, g: (None, None))
+    assert len(regions(jax.grad(f, (0, 1)), X, Y)) == 1
+    check(jax.grad(f, (0, 1))(X, Y), (jnp.zeros(8), jnp.zeros(8)))
 
 
 def test_residuals_that_are_known_already_are_no_results():
@@ -574,6 +597,7 @@ def test_effects_pass_through():
         check(wrap(jge.graph(f))(X), jnp.sin(X) ** 2)
         jax.effects_barrier()
         assert [tag for tag, _ in log] == ["a", "b"]
+    assert jax.make_jaxpr(jge.graph(f))(X).effects == jax.make_jaxpr(f)(X).effects != set()
 
     def unused(x):
         jge.graph(f)(x)
@@ -620,6 +644,21 @@ def test_collectives_over_a_mapped_axis():
             )
         none = jax.vmap(lambda x: region(X, Y), axis_name="i")
         check(wrap(none)(XS), jax.vmap(lambda x: reference(X, Y), axis_name="i")(XS))
+
+
+def test_the_mesh_axis_that_a_batch_is_spread_over():
+    mesh = jax.make_mesh((1,), ("d",), axis_types=(AxisType.Auto,))
+    replicated = NamedSharding(mesh, PartitionSpec(None))
+    region = jge.graph(lambda x: jax.lax.with_sharding_constraint(sine(x), replicated))
+    mapped = jax.vmap(region, spmd_axis_name="d")
+    check(jax.jit(mapped)(XS), jnp.sin(XS))
+    (params,) = regions(mapped, XS)
+    (spec,) = (
+        eqn.params["sharding"].spec
+        for eqn in equations(params["jaxpr"].jaxpr)
+        if eqn.primitive.name == "sharding_constraint"
+    )
+    assert spec[0] == "d"
 
 
 def test_disable_jit_calls_the_function_itself():
@@ -725,9 +764,6 @@ def sharded_checks():
     mesh = jax.make_mesh((4,), ("d",), axis_types=(AxisType.Auto,))
     a, b = (jax.device_put(v, NamedSharding(mesh, spec)) for v in (x, y))
     check(jax.jit(grad(region))(a, b), grad(step_in_numpy)(x, y))
-    with jax.set_mesh(mesh):
-        got = jax.jit(jax.vmap(region, (0, None), spmd_axis_name="d"))(jnp.ones((4, 16)), y)
-    check(got, jax.vmap(step_in_numpy, (0, None))(jnp.ones((4, 16)), y))
 
 
 def test_several_devices():
