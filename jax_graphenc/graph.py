@@ -59,7 +59,8 @@ def graph(
             return advance(u, v), damp(v)
 
     Args:
-        fn: a function of pytrees of arrays that ``jax.jit`` could trace.
+        fn: a function of pytrees of arrays that ``jax.jit`` could trace; mutable arrays
+            (``jax.new_ref``) are not supported.
         name: for drawings, profiles and messages; the function's own by default.
         strict: whether anything that splits the region is an error.
         static_argnums: arguments that are Python values, hashable, as ``jax.jit`` takes them.
