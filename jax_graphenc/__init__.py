@@ -12,6 +12,7 @@ from jax_graphenc.errors import (
     ReferenceUsedWarning,
     UnsupportedOnCpuError,
 )
+from jax_graphenc.graph import graph
 from jax_graphenc.kernel import CudaKernel
 from jax_graphenc.launch import cdiv
 from jax_graphenc.lowering import export_checks
@@ -34,6 +35,7 @@ __all__ = [
     "device_info",
     "driver_calls",
     "export_checks",
+    "graph",
     "graph_limits",
     "kernel_call",
     "options",

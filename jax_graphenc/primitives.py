@@ -4,6 +4,8 @@
 ``program_p.bind(*operands, program=Program(...), results=..., uncaptured=...)`` is a program that
 is already made for one platform: its arguments are the operands; ``results`` has the shape and
 dtype of each of its results.
+``region_p.bind(*operands, jaxpr=..., name=..., strict=...)`` calls a closed jaxpr that has no
+constants, and whose kernels are gathered into programs when it is lowered.
 """
 
 from __future__ import annotations
@@ -20,10 +22,11 @@ from jax.interpreters import ad, batching, mlir, xla
 from jax_graphenc import lowering
 from jax_graphenc.call import KernelCall
 from jax_graphenc.program import Program
+from jax_graphenc.region import region_p
 
 Results = tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]
 
-__all__ = ["KernelCall", "Program", "kernel_p", "program_p"]
+__all__ = ["KernelCall", "Program", "kernel_p", "program_p", "region_p"]
 
 kernel_p = Primitive("cuda_kernel")
 kernel_p.multiple_results = True

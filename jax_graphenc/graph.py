@@ -1,0 +1,145 @@
+"""``jge.graph``: a function of many kernel calls as one region."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ParamSpec, TypeVar, overload
+
+import jax
+from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+from jax.interpreters import mlir
+
+from jax_graphenc.region import region_p, trace
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@overload
+def graph(
+    fn: Callable[P, R],
+    *,
+    name: str | None = ...,
+    strict: bool = ...,
+    static_argnums: int | Sequence[int] | None = ...,
+    static_argnames: str | Iterable[str] | None = ...,
+) -> Callable[P, R]: ...
+
+
+@overload
+def graph(
+    fn: None = None,
+    *,
+    name: str | None = ...,
+    strict: bool = ...,
+    static_argnums: int | Sequence[int] | None = ...,
+    static_argnames: str | Iterable[str] | None = ...,
+) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+
+
+def graph(
+    fn: Callable[..., Any] | None = None,
+    *,
+    name: str | None = None,
+    strict: bool = False,
+    static_argnums: int | Sequence[int] | None = None,
+    static_argnames: str | Iterable[str] | None = None,
+) -> Any:
+    """Makes one region of a function that calls kernels.
+
+    The kernels in a region are gathered into as few programs as what stands between them allows,
+    wherever the call is: in ``jax.jit`` or outside, under ``jax.grad``, ``jax.vmap``,
+    ``jax.checkpoint``, in loops and in ``jax.shard_map``. Under ``jax.disable_jit`` the function
+    itself is called. Use it bare, as ``@jge.graph``, or with options, as
+    ``@jge.graph(name="step")``::
+
+        @jge.graph
+        def step(u, v):
+            return advance(u, v), damp(v)
+
+    Args:
+        fn: a function of pytrees of arrays that ``jax.jit`` could trace; mutable arrays
+            (``jax.new_ref``) are not supported.
+        name: for drawings, profiles and messages; the function's own by default.
+        strict: whether anything that splits the region is an error.
+        static_argnums: arguments that are Python values, hashable, as ``jax.jit`` takes them.
+        static_argnames: the same by name; each is inferred from the other.
+
+    Returns:
+        The function, with the same signature and with the methods of a ``jax.jit`` function, such
+        as ``lower``. On a class it is a method; ``self`` is then an argument like any other.
+
+    Raises:
+        TypeError: if ``fn`` is not callable.
+    """
+    if fn is None:
+        return functools.partial(
+            graph,
+            name=name,
+            strict=strict,
+            static_argnums=static_argnums,
+            static_argnames=static_argnames,
+        )
+    if not callable(fn):
+        raise TypeError(
+            f"jge.graph: fn={fn!r} is not callable: a function of arrays is expected, and options "
+            "are given by keyword, as in @jge.graph(name='step')"
+        )
+    function = fn
+    region_name = _name_of(function) if name is None else name
+
+    @functools.wraps(function)
+    def region(*args: Any, **kwargs: Any) -> Any:
+        if jax.config.jax_disable_jit:  # type: ignore[attr-defined] # made by JAX at import
+            return function(*args, **kwargs)
+        # jax.jit has taken care of what is static: all other leaves are tracers here.
+        leaves, tree = jax.tree.flatten((args, kwargs))
+        traced = [isinstance(leaf, jax.core.Tracer) for leaf in leaves]
+        structure = []
+
+        # Called with arguments of the same structure, so that JAX's errors name the user's.
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> list[Any]:
+            given = iter(jax.tree.leaves((args, kwargs)))
+            whole = [next(given) if t else x for t, x in zip(traced, leaves, strict=True)]
+            args, kwargs = jax.tree.unflatten(tree, whole)
+            results, out_tree = jax.tree.flatten(function(*args, **kwargs))
+            structure.append(out_tree)
+            return results
+
+        args, kwargs = jax.tree.unflatten(
+            tree, [x if t else None for t, x in zip(traced, leaves, strict=True)]
+        )
+        jaxpr, captured = trace(call, *args, **kwargs)
+        results = region_p.bind(
+            *captured,
+            *jax.tree.leaves((args, kwargs)),
+            jaxpr=jaxpr,
+            name=region_name,
+            strict=strict,
+        )
+        return jax.tree.unflatten(structure[0], results)
+
+    return jax.jit(
+        region, static_argnums=static_argnums, static_argnames=static_argnames, inline=True
+    )
+
+
+def _name_of(function: Any) -> str:
+    while isinstance(function, functools.partial):
+        function = function.func
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
+def lower_region(
+    ctx: mlir.LoweringRuleContext, *operands: Any, jaxpr: ClosedJaxpr, name: str, strict: bool
+) -> Sequence[Any]:
+    """The lowering rule of a region: each kernel is a program of its own, for now."""
+    lowered: Sequence[Any] = mlir.lower_fun(jaxpr_as_fun(jaxpr), multiple_results=True)(
+        ctx, *operands
+    )
+    return lowered
+
+
+mlir.register_lowering(region_p, lower_region)
