@@ -166,6 +166,25 @@ DRIVER_TEST(memory_nodes_take_other_values_and_sizes) {
   run(4, 4);
 }
 
+HOST_TEST(memory_nodes_are_made_anew_when_the_driver_refuses_a_change) {
+  Fixture f(driver);
+  OptionsScope set;
+  set->graph_after = 0;
+  ProgramOnDevices program(f.decode(fills_and_copies(f)));
+  Three a(f.session), b(f.session);
+  f.runtime.run(program, 0, f.session.stream, buffers(a));
+  const auto refuse = [&](const char* call, const Three& here) {
+    const std::uint64_t refused = stats().fallbacks_update_refused, made = stats().instantiations;
+    host::fail_call(call, 2, CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
+    f.runtime.run(program, 0, f.session.stream, buffers(here));
+    EXPECT_EQ(stats().fallbacks_update_refused - refused, 1u);
+    EXPECT_EQ(stats().instantiations - made, 1u);
+    here.expect_results();
+  };
+  refuse("cuGraphExecMemsetNodeSetParams", b);
+  refuse("cuGraphExecMemcpyNodeSetParams", a);
+}
+
 HOST_TEST(memory_nodes_are_named_in_debug_mode) {
   Fixture f(driver);
   OptionsScope set;
