@@ -138,12 +138,12 @@ def _linearize(
     def linear(residuals: Any, tangents: Any) -> Any:
         return jax.tree.unflatten(trees[0], residuals)(*tangents)
 
-    forward_jaxpr, places = _without_repeats(traced, len(jaxpr.out_avals))
+    forward_jaxpr, places = _without_known(traced, len(jaxpr.out_avals))
     return forward_jaxpr, _trace_closed(linear, residual_avals, tangent_avals), places
 
 
-def _without_repeats(jaxpr: ClosedJaxpr, results: int) -> tuple[ClosedJaxpr, list[int]]:
-    """Drops residuals that are operands, results or earlier residuals.
+def _without_known(jaxpr: ClosedJaxpr, results: int) -> tuple[ClosedJaxpr, list[int]]:
+    """Drops residuals that are operands or results: JAX sees to repeated ones.
 
     Otherwise a scan would stack each of them, and an eager derivative copy it.
 
@@ -152,16 +152,15 @@ def _without_repeats(jaxpr: ClosedJaxpr, results: int) -> tuple[ClosedJaxpr, lis
     """
     inner = jaxpr.jaxpr
     known = [*inner.invars, *inner.outvars[:results]]
-    place = {v: i for i, v in reversed(list(enumerate(known))) if isinstance(v, Var)}
+    place = {v: i for i, v in enumerate(known) if isinstance(v, Var)}
     places = []
     for residual in inner.outvars[results:]:
-        index = place.get(residual) if isinstance(residual, Var) else None
-        if index is None:
-            index = len(known)
+        # A literal, which has no hash, is a result anew.
+        if isinstance(residual, Var) and residual in place:
+            places.append(place[residual])
+        else:
+            places.append(len(known))
             known.append(residual)
-            if isinstance(residual, Var):
-                place[residual] = index
-        places.append(index)
     return ClosedJaxpr(inner.replace(outvars=known[len(inner.invars) :]), ()), places
 
 

@@ -520,7 +520,7 @@ def test_residuals_that_are_known_already_are_no_results():
     forward, _ = regions(grad(jge.graph(lambda x, y: (product(x, y), product(y, x)))), X, Y)
     assert len(forward["jaxpr"].out_avals) == 2
 
-    # s is a residual, twice, and a result; t is a residual, twice, and none.
+    # s is a residual and a result; t is a residual alone.
     def f(sin, mul):
         def run(x):
             s, t = sin(x), sin(2 * x)
