@@ -112,7 +112,7 @@ def main() -> None:
 
     image = harness.add_cubin()
     made = program(image)
-    results = (((SIZE,), np.dtype(np.float32)),) * 2
+    results = (jax.core.ShapedArray((SIZE,), np.float32),) * 2
     lone = jge.cuda_kernel(
         harness.ADD, "add", out_shape=lambda x, **_: x, grid=-(-SIZE // BLOCK), block=BLOCK
     )

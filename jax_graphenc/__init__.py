@@ -7,6 +7,7 @@ from jax_graphenc.device import DeviceInfo, GraphLimits, device_info, graph_limi
 from jax_graphenc.encoder import Encoder
 from jax_graphenc.errors import (
     CompilerNotFoundError,
+    GraphBreakError,
     KernelCompileError,
     LaunchLimitError,
     ReferenceUsedWarning,
@@ -24,6 +25,7 @@ __all__ = [
     "CudaKernel",
     "DeviceInfo",
     "Encoder",
+    "GraphBreakError",
     "GraphLimits",
     "KernelCompileError",
     "LaunchLimitError",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -118,6 +119,11 @@ class KernelCall:
         cpu: ``"auto"``, ``"source"`` or ``"reference"``.
         vmap: the batching rule, or ``None``.
         uncaptured: keeps the call out of XLA's command buffers.
+        zero_init: names of outputs that are zeroed before the kernel runs.
+        alignment: of every array, in bytes; what is not aligned is copied.
+        batch: (size, which operands have it) for each dimension that ``jax.vmap`` added, the
+            outermost first; the kernel is launched for each element. Operands and outputs have
+            these dimensions in front.
     """
 
     label: str
@@ -134,6 +140,9 @@ class KernelCall:
     cpu: str = "auto"
     vmap: str | None = None
     uncaptured: bool = False
+    zero_init: tuple[str, ...] = ()
+    alignment: int = 16
+    batch: tuple[tuple[int, tuple[bool, ...]], ...] = ()
 
     @property
     def name(self) -> str:
@@ -147,6 +156,20 @@ class KernelCall:
     def outputs(self) -> tuple[CallParameter, ...]:
         """Parameters that give an array back."""
         return tuple(p for p in self.parameters if p.role in ("out", "inout"))
+
+    def batched_results(self) -> tuple[Array, ...]:
+        """Shape and dtype of each output, with the dimensions of the batch in front."""
+        front = tuple(size for size, _ in self.batch)
+        return tuple((front + shape, dtype) for shape, dtype in self.results)
+
+    def batch_elements(self) -> list[int]:
+        """How many elements of the batch each operand, then each output, has."""
+        whole = math.prod(size for size, _ in self.batch)
+        operands = [
+            math.prod(size for size, mask in self.batch if mask[i])
+            for i in range(len(self.operands()))
+        ]
+        return operands + [whole] * len(self.results)
 
     def run_reference(self, *inputs: Any) -> tuple[Any, ...]:
         """The reference's outputs, in the kernel's order.

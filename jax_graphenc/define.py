@@ -32,6 +32,8 @@ def cuda_kernel(
     reference: Callable[..., Any] | None = None,
     cluster: Any = 1,
     cooperative: bool = False,
+    zero_init: Sequence[str] = (),
+    alignment: int = 16,
     vmap: str | None = None,
     cpu: str = "auto",
     defines: Mapping[str, Any] | None = None,
@@ -67,6 +69,11 @@ def cuda_kernel(
             derivatives, and stands in on the CPU where the source cannot run.
         cluster: blocks in a thread block cluster.
         cooperative: whether all blocks must be on the device at the same time.
+        zero_init: names of outputs that are zeroed before each launch, for a kernel that adds to
+            what is there, such as with ``atomicAdd``. Other outputs begin as whatever was in
+            memory.
+        alignment: of every array, in bytes, a power of two: what the kernel's widest load needs.
+            A slice that is not so aligned is copied first.
         vmap: ``"sequential"`` launches the kernel once per element of a batch; ``None`` refuses to
             be batched.
         cpu: what runs on the CPU: ``"source"``, ``"reference"``, or ``"auto"``: the source where it
@@ -115,6 +122,8 @@ def cuda_kernel(
         reference=reference,
         cluster=cluster,
         cooperative=cooperative,
+        zero_init=zero_init,
+        alignment=alignment,
         vmap=vmap,
         cpu=cpu,
     )
@@ -132,6 +141,8 @@ def kernel_call(
     reference: Callable[..., Any] | None = None,
     cluster: Any = 1,
     cooperative: bool = False,
+    zero_init: Sequence[str] = (),
+    alignment: int = 16,
     vmap: str | None = None,
     cpu: str = "auto",
 ) -> CudaKernel:
@@ -149,6 +160,11 @@ def kernel_call(
         reference: the same function in jax.numpy.
         cluster: blocks in a thread block cluster.
         cooperative: whether all blocks must be on the device at the same time.
+        zero_init: names of outputs that are zeroed before each launch, for a kernel that adds to
+            what is there, such as with ``atomicAdd``. Other outputs begin as whatever was in
+            memory.
+        alignment: of every array, in bytes, a power of two: what the kernel's widest load needs.
+            A slice that is not so aligned is copied first.
         vmap: ``None`` or ``"sequential"``.
         cpu: what runs on the CPU; an image runs on a GPU only, so ``"auto"`` is the reference.
 
@@ -173,6 +189,8 @@ def kernel_call(
         reference=reference,
         cluster=cluster,
         cooperative=cooperative,
+        zero_init=zero_init,
+        alignment=alignment,
         vmap=vmap,
         cpu=cpu,
     )

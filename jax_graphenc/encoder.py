@@ -5,18 +5,23 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import math
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
 import jax
 
-from jax_graphenc import _core, arguments, launch, lowering
+from jax_graphenc import _core, arguments, launch
+from jax_graphenc.compiled_call import compile_for
 from jax_graphenc.device import driver_of
 from jax_graphenc.kernel import CudaKernel
 from jax_graphenc.memory import Memory, memory_of
 from jax_graphenc.parameters import Parameter, spell
+from jax_graphenc.program_builder import ProgramBuilder
+from jax_graphenc.target import Target, architecture
 from jax_graphenc.values import Keywords, concrete
 
 _ROLE = {"in": "input", "out": "output", "inout": "output"}
@@ -281,12 +286,19 @@ def _program(
     arguments.check_outputs(spelled, parameters, [dtype for _, dtype in outputs])
     structs = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in outputs]
     call = kernel.prepare(inputs, keywords, out_shape=structs, **dict(launches))
+    # The arrays are the caller's, who has set and aligned them as the kernel needs.
+    call = replace(call, zero_init=(), alignment=1)
     driver = driver_of(device)
     info = _core.device_info(driver, _ordinal(device))
-    lowering.check_device(call, info)
-    target = lowering.target_of("cpu" if driver == "host" else "cuda", info)
-    operands = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in inputs]
-    return _core.Program(lowering.build_program(call, operands, target).encode())
+    if driver == "host":
+        target = Target("cpu", "cpu", info)
+    else:
+        target = Target("cuda", architecture(info), info)
+    compiled = compile_for(replace(call, cpu="source"), target)
+    assert compiled is not None
+    builder = ProgramBuilder(call.label)
+    operands = [builder.argument(math.prod(shape) * dtype.itemsize) for shape, dtype in inputs]
+    return _core.Program(builder.build(builder.launch(call, compiled, operands)).encode())
 
 
 def forget_programs() -> None:

@@ -55,19 +55,17 @@ SUMMED: dict[str, tuple[str, int]] = {
 def kind_of(eqn: core.JaxprEqn) -> Kind:
     """What a program does with an equation that is no call."""
     name = eqn.primitive.name
+    aval: Any = eqn.outvars[0].aval if eqn.outvars else None
+    invars: list[Any] = eqn.invars
     if name == "cuda_kernel":
         return Kind.KERNEL
     if eqn.effects or len(eqn.outvars) != 1:
         return Kind.FOREIGN
     if view_offset(eqn) is not None:
         return Kind.VIEW
-    if name == "broadcast_in_dim" and is_scalar_literal(eqn.invars[0]):
-        return (
-            Kind.FILL
-            if pattern_of(eqn.invars[0].val, eqn.outvars[0].aval.dtype)
-            else (Kind.FOREIGN)
-        )
-    if name == "add_any" and str(eqn.outvars[0].aval.dtype) in SUMMED:
+    if name == "broadcast_in_dim" and is_scalar_literal(invars[0]):
+        return Kind.FILL if pattern_of(invars[0].val, aval.dtype) else (Kind.FOREIGN)
+    if name == "add_any" and str(aval.dtype) in SUMMED:
         return Kind.SUM
     if name == "copy" or (name == "concatenate" and _is_leading(eqn)):
         return Kind.CONCATENATE
@@ -76,7 +74,8 @@ def kind_of(eqn: core.JaxprEqn) -> Kind:
 
 def _is_leading(eqn: core.JaxprEqn) -> bool:
     """Whether pieces end up one after the other in memory."""
-    return math.prod(eqn.outvars[0].aval.shape[: eqn.params["dimension"]]) == 1
+    aval: Any = eqn.outvars[0].aval
+    return bool(math.prod(aval.shape[: eqn.params["dimension"]]) == 1)
 
 
 def view_offset(eqn: core.JaxprEqn) -> int | None:
@@ -84,7 +83,8 @@ def view_offset(eqn: core.JaxprEqn) -> int | None:
     name, params = eqn.primitive.name, eqn.params
     if name not in _VIEWS:
         return None
-    aval, out = eqn.invars[0].aval, eqn.outvars[0].aval
+    aval: Any = eqn.invars[0].aval
+    out: Any = eqn.outvars[0].aval
     if name in _SAME_BYTES:
         return 0 if params.get("dimensions") is None or name != "reshape" else None
     if name == "broadcast_in_dim":
@@ -137,6 +137,11 @@ def is_scalar_literal(atom: Atom) -> bool:
     return isinstance(atom, core.Literal) and np.ndim(atom.val) == 0
 
 
+def key_of(atom: Atom) -> Any:
+    """What tells atoms apart: constants are the same where they are the same object."""
+    return id(atom.val) if isinstance(atom, core.Literal) else atom
+
+
 def scalar_literal(value: Any, aval: Any) -> core.Literal:
     """A number as an atom of a given type."""
     return core.Literal(np.asarray(value).astype(aval.dtype)[()], aval)
@@ -171,7 +176,6 @@ _FOLDED: dict[str, Callable[..., Any]] = {
     "select_n": _select,
     "convert_element_type": lambda x: x,
     "stop_gradient": lambda x: x,
-    "pvary": lambda x: x,
 }
 
 
@@ -199,4 +203,7 @@ def static_slice(eqn: core.JaxprEqn, operands: Sequence[Atom]) -> core.JaxprEqn 
     )
     limit = tuple(a + n for a, n in zip(first, sizes, strict=True))
     params = {"start_indices": first, "limit_indices": limit, "strides": None}
-    return eqn.replace(primitive=core.primitives.slice_p, params=params, invars=[operands[0]])
+    made: core.JaxprEqn = eqn.replace(
+        primitive=core.primitives.slice_p, params=params, invars=[operands[0]]
+    )
+    return made

@@ -29,3 +29,7 @@ class LaunchLimitError(ValueError):
 
 class ReferenceUsedWarning(UserWarning):
     """The CPU cannot run a kernel, so that its ``reference=`` runs instead."""
+
+
+class GraphBreakError(ValueError):
+    """A region that was declared ``strict`` does not fit into one program."""

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ParamSpec, TypeVar, overload
 
 import jax
-from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
-from jax.interpreters import mlir
 
+import jax_graphenc.rewrite  # noqa: F401 - how regions are lowered
+from jax_graphenc.options import current as current_options
+from jax_graphenc.partition import check_whole
 from jax_graphenc.region import region_p, trace
 
 P = ParamSpec("P")
@@ -62,7 +63,7 @@ def graph(
         fn: a function of pytrees of arrays that ``jax.jit`` could trace; mutable arrays
             (``jax.new_ref``) are not supported.
         name: for drawings, profiles and messages; the function's own by default.
-        strict: whether anything that splits the region is an error.
+        strict: refuses a function whose kernels do not fit into one program.
         static_argnums: arguments that are Python values, hashable, as ``jax.jit`` takes them.
         static_argnames: the same by name; each is inferred from the other.
 
@@ -72,6 +73,8 @@ def graph(
 
     Raises:
         TypeError: if ``fn`` is not callable.
+        GraphBreakError: with ``strict``, when it is traced, if operations of XLA's come between
+            its kernels; it names each with its line.
     """
     if fn is None:
         return functools.partial(
@@ -112,6 +115,8 @@ def graph(
             tree, [x if t else None for t, x in zip(traced, leaves, strict=True)]
         )
         jaxpr, captured = trace(call, *args, **kwargs)
+        if strict:
+            check_whole(jaxpr, region_name, current_options().max_unrolled_nodes)
         results = region_p.bind(
             *captured,
             *jax.tree.leaves((args, kwargs)),
@@ -130,16 +135,3 @@ def _name_of(function: Any) -> str:
     while isinstance(function, functools.partial):
         function = function.func
     return str(getattr(function, "__name__", type(function).__name__))
-
-
-def lower_region(
-    ctx: mlir.LoweringRuleContext, *operands: Any, jaxpr: ClosedJaxpr, name: str, strict: bool
-) -> Sequence[Any]:
-    """The lowering rule of a region: each kernel is a program of its own, for now."""
-    lowered: Sequence[Any] = mlir.lower_fun(jaxpr_as_fun(jaxpr), multiple_results=True)(
-        ctx, *operands
-    )
-    return lowered
-
-
-mlir.register_lowering(region_p, lower_region)

@@ -20,6 +20,7 @@ from jax_graphenc.call import (
     Reference,
     bare_name,
 )
+from jax_graphenc.memory_plan import SLOT_BYTES
 from jax_graphenc.options import current as current_options
 from jax_graphenc.parameters import (
     Parameter,
@@ -55,6 +56,8 @@ class CudaKernel:
         reference: Callable[..., Any] | None,
         cluster: Any,
         cooperative: bool,
+        zero_init: Sequence[str],
+        alignment: int,
         vmap: str | None,
         cpu: str,
     ) -> None:
@@ -64,6 +67,10 @@ class CudaKernel:
             raise ValueError(f"cpu={cpu!r}: 'auto', 'source' or 'reference' is expected")
         if cpu == "reference" and reference is None:
             raise ValueError("cpu='reference' needs reference=")
+        if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
+            raise ValueError(f"alignment={alignment!r}: a power of two is expected, in bytes")
+        if alignment > SLOT_BYTES:
+            raise ValueError(f"alignment={alignment}: at most {SLOT_BYTES} bytes can be had")
         self.__name__ = bare_name(name)
         self._code = code
         self._source = code.source if isinstance(code, CudaSource) else None
@@ -72,6 +79,8 @@ class CudaKernel:
         self._out_shape = out_shape
         self._launch = {"grid": grid, "block": block, "shared_mem": shared_mem, "cluster": cluster}
         self._cooperative = cooperative
+        self._zero_init = (zero_init,) if isinstance(zero_init, str) else tuple(zero_init)
+        self._alignment = alignment
         self._reference = reference
         self._vmap = vmap
         self._cpu = cpu
@@ -123,6 +132,13 @@ class CudaKernel:
                 f"kernel {spell(self._expression, self._generic)} has no output: every pointer is "
                 "const. Drop const from what it writes, or say which parameter it updates with "
                 "params={'name': 'inout'}"
+            )
+        pure = [p.name for p in self._generic if p.role == "out"]
+        if unknown := [name for name in self._zero_init if name not in pure]:
+            raise ValueError(
+                f"kernel {spell(self._expression, self._generic)}: zero_init= names "
+                f"{unknown[0]!r}; the outputs that can begin as zeros are "
+                f"{', '.join(pure) or 'none'}"
             )
 
     # ------------------------------------------------------------------ signature
@@ -283,6 +299,8 @@ class CudaKernel:
             cpu=self._cpu,
             vmap=self._vmap,
             uncaptured=debug,
+            zero_init=self._zero_init,
+            alignment=self._alignment,
         )
 
     def _with_headers(self, dtypes: Sequence[np.dtype[Any]]) -> CudaSource | Prebuilt:

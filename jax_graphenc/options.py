@@ -14,6 +14,7 @@ from typing import Any
 import platformdirs
 
 from jax_graphenc import _core
+from jax_graphenc.memory_plan import REUSE
 
 ENVIRONMENT_PREFIX = "JAX_GRAPHENC_"
 
@@ -38,6 +39,11 @@ class Options:
             ``driver_calls()``. Read when a driver is first used.
         cache_dir: folder of compiled kernels; ``None`` switches the disk cache off. Read when a
             kernel is compiled.
+        max_unrolled_nodes: nodes that a counted loop of a region may have to be unrolled whole into
+            a program; a longer one is unrolled in part. Read when a region is lowered.
+        scratch_reuse: when memory of a program's inner values is used again: ``"path"``, where that
+            keeps nothing from running at the same time; ``"order"``, as soon as the program's
+            order allows, which takes the least memory; ``"never"``. Read when a region is lowered.
         debug: synchronize after every kernel and name the one that failed. Read when a call is
             traced (it keeps the call out of XLA's command buffers) and at each execution.
     """
@@ -50,6 +56,8 @@ class Options:
     save_dot: Path | None = None
     time_driver_calls: bool = False
     cache_dir: Path | None = None
+    max_unrolled_nodes: int = 4096
+    scratch_reuse: str = "path"
     debug: bool = False
 
 
@@ -80,6 +88,7 @@ _LIMIT = _Kind("a positive integer", lambda v: v is None or _is_integer(v, 1), i
 _SIZE = _Kind("a positive integer", lambda v: _is_integer(v, 1), int)
 _COUNT = _Kind("an integer from 0 on", lambda v: _is_integer(v, 0), int)
 _SWITCH = _Kind("True or False (1 or 0)", lambda v: isinstance(v, bool), _boolean)
+_REUSE = _Kind(f"one of {', '.join(REUSE)}", lambda v: v in REUSE, str)
 _FOLDER = _Kind("a folder", lambda v: isinstance(v, str | os.PathLike | None), str, _folder)
 
 _KINDS = {
@@ -91,6 +100,8 @@ _KINDS = {
     "save_dot": _FOLDER,
     "time_driver_calls": _SWITCH,
     "cache_dir": _FOLDER,
+    "max_unrolled_nodes": _SIZE,
+    "scratch_reuse": _REUSE,
     "debug": _SWITCH,
 }
 

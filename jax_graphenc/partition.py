@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from jax.extend import core
+from jax.extend import core, source_info_util
 
-from jax_graphenc.equations import Atom, Kind
-from jax_graphenc.flatten import FlatEquation, Flattener
+from jax_graphenc.equations import Atom, Kind, is_scalar_literal, key_of
+from jax_graphenc.errors import GraphBreakError
+from jax_graphenc.flatten import FlatEquation, Flattener, holds_kernel
 
 # A program of more nodes is cut, since the order of its nodes takes memory that grows with their
 # square.
@@ -50,6 +51,12 @@ class Partition:
     outvars: list[Atom]
     stages: list[Stage]
     breaks: list[core.JaxprEqn]
+
+    def foreign(self) -> Iterator[core.JaxprEqn]:
+        """XLA's equations."""
+        for stage in self.stages:
+            if not stage.is_program:
+                yield from (e.eqn for e in stage.equations)
 
 
 def partition(
@@ -121,7 +128,8 @@ def node_count(e: FlatEquation) -> int:
     """Nodes that an equation adds to its program, at most."""
     if e.kind is Kind.KERNEL:
         call = e.eqn.params["call"]
-        return math.prod(size for size, _ in call.batch) + 2 * len(call.outputs())
+        launches: int = math.prod(size for size, _ in call.batch)
+        return launches + 2 * len(call.results)
     return len(e.eqn.invars)
 
 
@@ -137,9 +145,7 @@ def _portions(equations: Sequence[FlatEquation]) -> list[list[FlatEquation]]:
     return portions
 
 
-def _connect(
-    stages: Sequence[Stage], lazy: dict[core.Var, FlatEquation], outvars: list[Atom]
-) -> None:
+def _connect(stages: list[Stage], lazy: dict[core.Var, FlatEquation], outvars: list[Atom]) -> None:
     """Adds to each stage the views and constants that it reads; finds what programs exchange."""
     made_by: dict[core.Var, Stage] = {}
     for stage in stages:
@@ -178,19 +184,18 @@ def _connect(
     for v in outvars:
         pull(v, last, outside, None)
     if last:
-        stages.append(Stage(last, False))  # type: ignore[attr-defined]
+        stages.append(Stage(last, False))
     for stage in stages:
         if not stage.is_program:
             continue
         inside = {v for e in stage.equations for v in e.eqn.outvars}
-        stage.operands = list(
-            dict.fromkeys(
-                v
-                for e in stage.equations
-                for v in e.eqn.invars
-                if isinstance(v, core.Var) and v not in inside
-            )
-        )
+        taken = {
+            key_of(v): v
+            for e in stage.equations
+            for v in e.eqn.invars
+            if not is_scalar_literal(v) and (isinstance(v, core.Literal) or v not in inside)
+        }
+        stage.operands = list(taken.values())
         stage.results = list(asked[id(stage)])
 
 
@@ -205,3 +210,28 @@ def _breaks(stages: Sequence[Stage]) -> list[core.JaxprEqn]:
         for e in stage.equations
         if e.kind not in _LAZY
     ]
+
+
+def check_whole(jaxpr: core.ClosedJaxpr, name: str, max_unrolled_nodes: int) -> None:
+    """Refuses a region that takes more than one program.
+
+    Raises:
+        GraphBreakError: naming each operation that comes between kernels, and where it is written.
+    """
+    cut = partition(jaxpr, max_unrolled_nodes)
+    inside = [eqn for eqn in cut.foreign() if any(map(holds_kernel, eqn.params.values()))]
+    split = list(dict.fromkeys(map(_describe, [*cut.breaks, *inside])))
+    if split:
+        raise GraphBreakError(
+            f"region '{name}' is strict and does not fit into one program. What stands between its "
+            "kernels and is no kernel, view, constant, copy or sum of cotangents:\n"
+            + "\n".join(f"  {line}" for line in split)
+            + "\nMove it before or behind the kernels, write it as a kernel, or drop strict=True"
+        )
+
+
+def _describe(eqn: core.JaxprEqn) -> str:
+    what = eqn.primitive.name
+    if any(map(holds_kernel, eqn.params.values())):
+        what += ", a loop or branch that cannot be unrolled, with kernels inside"
+    return f"{what}: {source_info_util.summarize(eqn.source_info)}"

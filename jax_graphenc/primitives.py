@@ -2,8 +2,8 @@
 
 ``kernel_p.bind(*operands, call=KernelCall(...))`` is one kernel, compiled when it is lowered.
 ``program_p.bind(*operands, program=Program(...), results=..., uncaptured=...)`` is a program that
-is already made for one platform: its arguments are the operands; ``results`` has the shape and
-dtype of each of its results.
+is already made for one platform: its arguments are the operands; ``results`` has the
+``jax.core.ShapedArray`` of each of its results but its scratch memory, which is not returned.
 ``region_p.bind(*operands, jaxpr=..., name=..., strict=...)`` calls a closed jaxpr that has no
 constants, and whose kernels are gathered into programs when it is lowered.
 """
@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir, xla
 
@@ -24,7 +23,7 @@ from jax_graphenc.call import KernelCall
 from jax_graphenc.program import Program
 from jax_graphenc.region import region_p
 
-Results = tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]
+Results = tuple[jax.core.ShapedArray, ...]
 
 __all__ = ["KernelCall", "Program", "kernel_p", "program_p", "region_p"]
 
@@ -86,7 +85,7 @@ program_p.def_impl(functools.partial(xla.apply_primitive, program_p))
 def _abstract_eval_program(
     *operands: Any, program: Program, results: Results, uncaptured: bool
 ) -> list[jax.core.ShapedArray]:
-    return [jax.core.ShapedArray(shape, dtype) for shape, dtype in results]
+    return list(results)
 
 
 def _lower_program(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -121,6 +122,7 @@ class ProgramBuilder:
         self._name = name
         self._reuse = reuse
         self._arguments: list[Value] = []
+        self._copies: dict[tuple[int, int, int], Value] = {}  # of views, to be aligned
         self._operations: list[_Launch | _Fill | _Concatenate] = []
 
     def argument(self, bytes: int) -> Value:
@@ -167,9 +169,7 @@ class ProgramBuilder:
         offsets = _batch_offsets(call, [value.bytes for value in operands], sizes)
         if any(at % call.alignment for of_one in offsets for at in of_one):
             return self._launch_apart(call, kernel, operands, offsets)
-        operands = [
-            self.copy(value) if value.offset % call.alignment else value for value in operands
-        ]
+        operands = [self._aligned(value, call.alignment) for value in operands]
         for value in operands:
             value.base._alignment = max(value.base._alignment, call.alignment)
         outputs = [Value(size, _alignment=call.alignment) for size in sizes]
@@ -179,6 +179,14 @@ class ProgramBuilder:
                 in_place.append((self.fill(b"\0", output.bytes), output))
         self._operations.append(_Launch(call, kernel, operands, outputs, in_place, offsets))
         return outputs
+
+    def _aligned(self, value: Value, alignment: int) -> Value:
+        if value.offset % alignment == 0:
+            return value
+        place = (id(value.base), value.offset, value.bytes)
+        if place not in self._copies:
+            self._copies[place] = self.copy(value)
+        return self._copies[place]
 
     def _launch_apart(
         self,
@@ -411,7 +419,7 @@ def _batch_offsets(
     """Where each element of a batch begins in each operand and output, from their sizes."""
     offsets = []
     for i, size in enumerate((*operands, *outputs)):
-        at = np.zeros((), np.int64)
+        at: np.ndarray[Any, Any] = np.zeros((), np.int64)
         stride = size
         for level, (count, mask) in enumerate(call.batch):
             steps = np.zeros(count, np.int64)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import numpy as np
 from jax.extend import core
+from jax.interpreters import mlir
 
 from jax_graphenc import program
 from jax_graphenc.builtin_kernels import sum_of
@@ -19,6 +20,7 @@ from jax_graphenc.equations import (
     Atom,
     Kind,
     is_scalar_literal,
+    key_of,
     pattern_of,
     view_offset,
 )
@@ -28,7 +30,8 @@ from jax_graphenc.options import current as current_options
 from jax_graphenc.partition import Partition, Stage, partition
 from jax_graphenc.primitives import program_p
 from jax_graphenc.program_builder import ProgramBuilder, Value
-from jax_graphenc.target import Target
+from jax_graphenc.region import region_p
+from jax_graphenc.target import NoGpuError, Target, target_of
 
 # (input, output) of a jaxpr, by position, that a loop carries from one to the other.
 Carried = Sequence[tuple[int, int]]
@@ -87,7 +90,8 @@ class Rewriter:
             consts, carries = eqn.params["body_nconsts"], len(eqn.outvars)
             bodies["body_jaxpr"] = [(consts + i, i) for i in range(carries)]
         params = {key: self._body(param, bodies.get(key, ())) for key, param in eqn.params.items()}
-        return eqn.replace(params=params)
+        changed: core.JaxprEqn = eqn.replace(params=params)
+        return changed
 
     def _body(self, param: Any, carried: Carried) -> Any:
         if isinstance(param, tuple | list):
@@ -103,14 +107,11 @@ class Rewriter:
         builder = ProgramBuilder(self._name, reuse=current_options().scratch_reuse)
         recorder = _Recorder(builder, self._kernel)
         for atom in stage.operands:
-            recorder.values[_key(atom)] = builder.argument(size_of(atom.aval))
+            recorder.values[key_of(atom)] = builder.argument(size_of(atom.aval))
         for e in stage.equations:
             recorder.record(e)
         made = builder.build([recorder.values[v] for v in stage.results], donated)
-        outvars = list(stage.results)
-        if made.scratch is not None:
-            scratch = jax.core.ShapedArray((made.results[made.scratch],), np.dtype(np.uint8))
-            outvars.append(core.Var(scratch))
+        outvars: list[Any] = list(stage.results)
         calls = [e.eqn.params["call"] for e in stage.equations if e.kind is Kind.KERNEL]
         return core.new_jaxpr_eqn(
             list(stage.operands),
@@ -118,17 +119,12 @@ class Rewriter:
             program_p,
             {
                 "program": made,
-                "results": tuple((v.aval.shape, v.aval.dtype) for v in outvars),
+                "results": tuple(v.aval for v in outvars),
                 "uncaptured": any(call.uncaptured for call in calls),
             },
             core.no_effects,
             stage.equations[0].eqn.source_info,
         )
-
-
-def _key(atom: Atom) -> Any:
-    """Constants are the same where they are the same object."""
-    return id(atom.val) if isinstance(atom, core.Literal) else atom
 
 
 class _Recorder:
@@ -142,7 +138,8 @@ class _Recorder:
     def record(self, e: FlatEquation) -> None:
         eqn, builder = e.eqn, self._builder
         operands = [self._value(atom) for atom in eqn.invars]
-        out = eqn.outvars[0]
+        invars: list[Any] = eqn.invars
+        out: Any = eqn.outvars[0]
         if e.kind is Kind.KERNEL:
             call = eqn.params["call"]
             made = builder.launch(call, self._kernel(call), operands)
@@ -152,7 +149,7 @@ class _Recorder:
             assert offset is not None
             self.values[out] = builder.view(operands[0], offset, size_of(out.aval))
         elif e.kind is Kind.FILL:
-            pattern = pattern_of(eqn.invars[0].val, out.aval.dtype)
+            pattern = pattern_of(invars[0].val, out.aval.dtype)
             assert pattern is not None
             self.values[out] = builder.fill(pattern, size_of(out.aval))
         elif e.kind is Kind.SUM:
@@ -165,7 +162,7 @@ class _Recorder:
 
     def _value(self, atom: Atom) -> Value:
         if not is_scalar_literal(atom):
-            return self.values[_key(atom)]
+            return self.values[key_of(atom)]
         data = np.asarray(atom.val).astype(atom.aval.dtype).tobytes()
         pattern = pattern_of(atom.val, atom.aval.dtype)
         if pattern is not None:
@@ -191,3 +188,27 @@ def _donated(cut: Partition, stage: Stage, carried: Carried) -> Carried:
         if id(old) in operands and id(new) in results and id(old) not in others:
             pairs.append((operands[id(old)], results[id(new)]))
     return pairs
+
+
+def _lower(
+    platform: str,
+    ctx: mlir.LoweringRuleContext,
+    *operands: Any,
+    jaxpr: core.ClosedJaxpr,
+    name: str,
+    strict: bool,
+) -> Sequence[Any]:
+    """The lowering rule of a region."""
+    try:
+        target = target_of(platform)
+    except NoGpuError as error:
+        raise RuntimeError(f"region '{name}' cannot be lowered for CUDA: {error}") from None
+    new = Rewriter(name, target).rewrite(jaxpr)
+    lowered: Sequence[Any] = mlir.lower_fun(core.jaxpr_as_fun(new), multiple_results=True)(
+        ctx, *operands
+    )
+    return lowered
+
+
+for _platform in ("cpu", "cuda"):
+    mlir.register_lowering(region_p, functools.partial(_lower, _platform), platform=_platform)

@@ -273,6 +273,9 @@ std::shared_ptr<const Program> Program::decode(std::string_view bytes) {
   Decoder(bytes, *program).decode();
   program->record();
   count(stats().programs);
+  for (const Result& result : program->results) {
+    if (result.scratch) count(stats().scratch_bytes, result.bytes);
+  }
   return program;
 }
 

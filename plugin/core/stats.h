@@ -9,6 +9,7 @@ namespace jge {
 // X(name): one counter each, in the order they are shown.
 #define JGE_COUNTERS(X)                                                                       \
   X(programs)                 /* programs decoded */                                          \
+  X(scratch_bytes)            /* memory for their inner values, of all of them together */    \
   X(images_loaded)            /* images loaded, once per device */                            \
   X(encoders)                 /* encoders made */                                             \
   X(commits)                  /* batches handed over */                                       \

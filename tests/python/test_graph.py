@@ -1,0 +1,389 @@
+"""What a region is lowered to: how many custom calls, what is in them, what splits them."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jax_graphenc as jge
+from jax_graphenc import _core
+
+SOURCE = r"""
+extern "C" __global__ void axpy(const float* x, const float* y, float* out, float a, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) out[i] = a * x[i] + y[i];
+}
+extern "C" __global__ void bump(float* x, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) x[i] += 1;
+}
+extern "C" __global__ void histogram(const int* x, float* bins, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) atomicAdd(&bins[x[i]], 1.0f);
+}
+extern "C" __global__ void add_index(const float* x, const int* i, float* out, int n) {
+  int k = blockIdx.x * blockDim.x + threadIdx.x;
+  if (k < n) out[k] = x[k] + *i;
+}
+"""
+
+
+def kernel(name, **options):
+    return jge.cuda_kernel(
+        SOURCE, name, grid=lambda x, *_, **__: jge.cdiv(x.size, 64), block=64, **options
+    )
+
+
+axpy_raw = kernel(
+    "axpy", out_shape=lambda x, *_, **__: x, reference=lambda x, y, *, a, n: a * x + y
+)
+bump_raw = kernel("bump", params={"x": "inout"})
+add_index_raw = kernel("add_index", out_shape=lambda x, *_, **__: x)
+
+
+def axpy(x, y, a=2.0):
+    return axpy_raw(x, y, a=a, n=x.size)
+
+
+def bump(x):
+    return bump_raw(x, n=x.size)
+
+
+def add_index(x, i):
+    return add_index_raw(x, jnp.asarray(i, jnp.int32), n=x.size)
+
+
+def calls(f, *args):
+    """The custom calls and copies of a compiled function, and what its programs hold."""
+    text = jax.jit(f).lower(*args).compile().as_text()
+    programs = text.count('custom_call_target="jax_graphenc.')
+    copies = text.count(" copy(") + text.count(" copy-start(")
+    return programs, copies
+
+
+def node_counts(f, *args):
+    """Nodes of each program that runs, in order."""
+    compiled = jax.jit(f).lower(*args).compile()
+    jax.block_until_ready(compiled(*args))
+    jge.reset_stats()
+    jax.block_until_ready(compiled(*args))
+    return jge.stats()["nodes"]
+
+
+X = jnp.arange(300, dtype=jnp.float32)
+ONE = jnp.ones(300, jnp.float32)
+
+
+def steps(x, y, count=200):
+    for i in range(count):
+        x = axpy(x, y, a=1.0 + i % 3 * 0.001)
+    return x
+
+
+def test_a_region_of_200_kernels_is_one_custom_call_without_copies():
+    assert calls(jge.graph(steps), X, ONE) == (1, 0)
+    want = jax.jit(steps)(X, ONE)
+    np.testing.assert_allclose(jge.graph(steps)(X, ONE), want, rtol=1e-6)
+
+
+def interrupted(x, y):
+    x = steps(x, y, 10)
+    x = jnp.sin(x)
+    return steps(x, y, 10)
+
+
+def test_what_xla_does_between_splits_in_two():
+    assert calls(jge.graph(interrupted), X, ONE)[0] == 2
+    np.testing.assert_allclose(
+        jge.graph(interrupted)(X, ONE), jax.jit(interrupted)(X, ONE), rtol=1e-6
+    )
+
+
+def test_strict_names_what_splits_with_its_line():
+    with pytest.raises(jge.GraphBreakError, match=r"sin: .*test_graph.py:\d+.*interrupted"):
+        jge.graph(interrupted, strict=True)(X, ONE)
+    assert jge.graph(steps, strict=True)(X, ONE).shape == X.shape
+
+
+def test_strict_names_a_loop_that_cannot_be_unrolled():
+    def f(x, n):
+        return jax.lax.fori_loop(0, n, lambda i, u: bump(u), x)
+
+    with pytest.raises(jge.GraphBreakError, match="while, a loop or branch"):
+        jge.graph(f, strict=True)(X, 3)
+
+
+def test_independent_work_around_a_foreign_operation_stays_together():
+    # Both chains are one program before, and one after.
+    def f(x, y):
+        a, b = axpy(x, y), axpy(y, x)
+        return axpy(jnp.sin(a), y), axpy(b, b)
+
+    assert calls(jge.graph(f), X, ONE)[0] == 2
+
+
+@pytest.mark.parametrize("length", [1, 7])
+def test_counted_loops_unroll(length):
+    def f(x, y):
+        return jax.lax.fori_loop(0, length, lambda i, u: axpy(u, y, a=0.5), x)
+
+    assert calls(jge.graph(f), X, ONE) == (1, 0)
+    assert node_counts(jge.graph(f), X, ONE) == length
+    np.testing.assert_allclose(jge.graph(f)(X, ONE), jax.jit(f)(X, ONE), rtol=1e-6)
+
+
+def test_a_loop_counter_that_a_kernel_reads_is_known():
+    def f(x):
+        return jax.lax.fori_loop(2, 6, lambda i, u: add_index(u, 3 * i - 1), x)
+
+    assert calls(jge.graph(f), X) == (1, 0)
+    np.testing.assert_allclose(jge.graph(f)(X), X + sum(3 * i - 1 for i in range(2, 6)))
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("bound", [4096, 6, 2])
+def test_scan_reads_and_stacks_without_copies(reverse, bound):
+    rows = jnp.arange(7 * 64, dtype=jnp.float32).reshape(7, 64)
+
+    def body(carry, row):
+        carry = axpy(carry, row, a=0.5)
+        return carry, (axpy(row, carry), carry)
+
+    def f(x, rows):
+        return jax.lax.scan(body, x, rows, reverse=reverse)
+
+    with jge.options(max_unrolled_nodes=bound):
+        if bound == 4096:
+            assert calls(jge.graph(f), rows[0], rows)[0] == 1
+        got = jge.graph(f)(rows[0], rows)
+    want = jax.jit(f)(rows[0], rows)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), got, want)
+
+
+def test_map_and_nested_loops_unroll():
+    rows = jnp.arange(4 * 64, dtype=jnp.float32).reshape(4, 64)
+
+    def f(rows):
+        def inner(row):
+            return jax.lax.fori_loop(0, 3, lambda i, u: add_index(u, i), row)
+
+        return jax.lax.map(inner, rows)
+
+    assert calls(jge.graph(f), rows)[0] == 1
+    np.testing.assert_allclose(jge.graph(f)(rows), rows + 3)
+
+
+def test_a_long_loop_is_one_loop_of_larger_steps():
+    def f(x, y):
+        return jax.lax.fori_loop(0, 1003, lambda i, u: axpy(u, y, a=0.5), x)
+
+    with jge.options(max_unrolled_nodes=100):
+        compiled = jax.jit(jge.graph(f)).lower(X, ONE).compile()
+        text = compiled.as_text()
+        assert text.count('custom_call_target="jax_graphenc.') == 2
+        assert " while(" in text
+        # Of what the caller keeps, once, before the loop.
+        assert text.count("f32[300]{0} copy(") == 1
+    np.testing.assert_allclose(compiled(X, ONE), jax.jit(f)(X, ONE), rtol=1e-6)
+
+
+def test_loops_over_data_keep_their_bodies_in_programs():
+    def f(x, y):
+        def cond(u):
+            return u[0] < 5
+
+        return jax.lax.while_loop(cond, lambda u: axpy(axpy(u, y, 1.0), y, 1.0), x)
+
+    assert calls(jge.graph(f), X, ONE)[0] == 1
+    np.testing.assert_allclose(jge.graph(f)(X, ONE), X + 6)
+
+
+def test_branches_keep_their_bodies_in_programs():
+    def f(which, x, y):
+        return jax.lax.cond(which, lambda: steps(x, y, 3), lambda: steps(y, x, 4))
+
+    for which in (True, False):
+        np.testing.assert_allclose(
+            jge.graph(f)(which, X, ONE), jax.jit(f)(which, X, ONE), rtol=1e-6
+        )
+    assert calls(jge.graph(f), True, X, ONE)[0] == 2
+
+
+def test_constants_in_bodies_and_nested_regions():
+    table = jnp.linspace(0, 1, 300)
+
+    @jax.jit
+    def helper(u):
+        return axpy(u, table)
+
+    @jge.graph
+    def inner(u):
+        return helper(helper(u))
+
+    def f(x, n):
+        x = inner(inner(x))
+        return jax.lax.fori_loop(0, n, lambda i, u: inner(u), x)
+
+    want = X
+    for _ in range(8):
+        want = 2 * want + table
+    np.testing.assert_allclose(jge.graph(f)(X, 2), want, rtol=1e-6)
+
+
+def test_views_and_pieces_cost_nothing():
+    def f(x):
+        halves = x.reshape(2, 150)
+        a, b = halves[0], halves[1]
+        pieces = [axpy(a, b), axpy(b, a), axpy(x[0:150], x[150:300])]
+        return jnp.concatenate(pieces).reshape(3, 150)
+
+    assert calls(jge.graph(f), X) == (1, 0)
+    # x[150:] is 600 bytes in, which 16 does not divide: it is copied, and so is what ends up there.
+    assert node_counts(jge.graph(f), X) == 5
+    np.testing.assert_allclose(jge.graph(f)(X), jax.jit(f)(X), rtol=1e-6)
+
+
+def test_constants_are_filled_where_they_are_needed():
+    def f(x):
+        return axpy(jnp.zeros_like(x), axpy(x, jnp.full(300, 2.5)))
+
+    assert calls(jge.graph(f), X) == (1, 0)
+    np.testing.assert_allclose(jge.graph(f)(X), 2 * X + 2.5)
+
+
+def test_sums_of_cotangents_do_not_split():
+    product = kernel("axpy", out_shape=lambda x, *_, **__: x)
+    product.defvjp(
+        lambda x, y, *, a, n: (product(x, y, a=a, n=n), None),
+        lambda _, g, *, a, n: (product(g, jnp.zeros_like(g), a=a, n=n), g),
+    )
+
+    def f(x):
+        for _ in range(4):
+            x = product(x, x, a=2.0, n=x.size)
+        return x
+
+    def gradient(x, g):
+        return jax.vjp(jge.graph(f), x)[1](g)[0]
+
+    assert calls(gradient, X, ONE) == (1, 0)
+    np.testing.assert_allclose(gradient(X, ONE), 81 * ONE)
+
+
+def test_zeroed_outputs_accumulate():
+    counts = kernel(
+        "histogram",
+        out_shape=jax.ShapeDtypeStruct((8,), jnp.float32),
+        zero_init=("bins",),
+    )
+    x = jnp.arange(300, dtype=jnp.int32) % 8
+    want = np.bincount(np.asarray(x), minlength=8)
+    for f in (counts, jge.graph(lambda x, n: counts(x, n=n), static_argnames="n")):
+        for _ in range(3):
+            np.testing.assert_array_equal(f(x, n=300), want)
+
+
+def test_an_input_of_the_region_is_not_written():
+    def f(x):
+        a = bump(x)
+        b = bump(x)
+        return axpy(a, b), bump(a)
+
+    x = jnp.array(X)
+    total, a = jge.graph(f)(x)
+    np.testing.assert_array_equal(x, X)
+    np.testing.assert_allclose(total, 3 * (X + 1))
+    np.testing.assert_allclose(a, X + 2)
+
+
+def test_results_that_are_arguments_views_or_repeated():
+    def f(x, y):
+        made = axpy(x, y)
+        return x, made, made, made.reshape(3, 100), made[100:200], jnp.zeros(3), 1.5
+
+    got = jge.graph(f)(X, ONE)
+    want = jax.jit(f)(X, ONE)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), got, want)
+
+
+def test_a_stale_result_is_never_seen():
+    # XLA's own operation reads what the program wrote, in every mode.
+    def f(x):
+        return steps(x, ONE, 3) + 1
+
+    for settings in ({}, {"use_graphs": False}, {"graph_after": 0}, {"debug": True}):
+        with jge.options(**settings):
+            g = jax.jit(jge.graph(lambda x: f(x)))
+            for k in range(5):
+                x = X + k
+                np.testing.assert_allclose(g(x), jax.jit(f)(x), rtol=1e-6)
+
+
+def test_addresses_that_move_make_no_new_graphs():
+    f = jax.jit(jge.graph(steps))
+    kept, x = [], X
+    with jge.options(graph_after=0):
+        for step in range(12):
+            if step == 4:
+                jge.reset_stats()
+            x = f(jnp.array(x) + 0, ONE)
+            kept.append(x)
+    x.block_until_ready()
+    assert jge.stats()["instantiations"] == 0
+
+
+def test_retraces_of_equal_functions_leave_caches_flat():
+    def once(k):
+        return jax.jit(jge.graph(lambda x: steps(x, ONE * k, 5)))(X).block_until_ready()
+
+    once(1.0)
+    once(1.0)
+    jge.reset_stats()
+    for k in range(40):
+        once(float(k))
+    stats = jge.stats()
+    assert stats["compiled"] == 0
+    assert stats["images_loaded"] == 0
+    assert stats["instantiations"] <= 2
+
+
+def test_the_same_kernel_with_different_aliasing():
+    fresh = jge.cuda_kernel(
+        """extern "C" __global__ void shift(const float* x, float* out, int n) {
+             int i = threadIdx.x;
+             if (i < n) out[i] = x[i] + 1;
+           }""",
+        "shift",
+        out_shape=lambda x, **_: x,
+        grid=1,
+        block=300,
+    )
+
+    def f(x):
+        return fresh(bump(fresh(x, n=300)), n=300), bump(x)
+
+    a, b = jge.graph(f)(X)
+    np.testing.assert_allclose(a, X + 3)
+    np.testing.assert_allclose(b, X + 1)
+
+
+def test_scratch_memory_is_counted_and_reused_as_asked():
+    sizes = {}
+    for reuse in ("path", "order", "never"):
+        with jge.options(scratch_reuse=reuse):
+            jge.reset_stats()
+            jax.jit(jge.graph(lambda x: (steps(x, ONE, 5), steps(x, X, 5)))).lower(X).compile()
+            sizes[reuse] = jge.stats()["scratch_bytes"]
+    assert sizes["order"] < sizes["path"] < sizes["never"]
+
+
+def test_the_memory_of_a_program_is_described():
+    f = jge.graph(lambda x: steps(x, ONE, 3))
+    text = jax.jit(f).lower(X).as_text()
+    assert "jax_graphenc" in text
+    assert _core.PROGRAM_VERSION == 1
+
+
+def test_a_region_of_1000_nodes_is_small_in_the_program():
+    text = jax.jit(jge.graph(lambda x: steps(x, ONE, 1000))).lower(X).as_text()
+    assert len(text) < 1_500_000
