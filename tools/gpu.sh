@@ -5,6 +5,7 @@
 #
 #   tools/gpu.sh            everything
 #   OUT=folder tools/gpu.sh also leaves the log and results.json there
+#   ONLY='build|cpp' tools/gpu.sh takes the steps whose names match
 #
 # Each step runs even if one before it failed; the exit status is 1 if any did.
 set -uo pipefail
@@ -21,6 +22,7 @@ failed=()
 step() { # step NAME COMMAND...: runs it, with its output also in $work/NAME.txt
   local name=$1 start=$SECONDS
   shift
+  [[ $name =~ ${ONLY:-.} ]] || return 0
   echo "=== $name: $*"
   if "$@" 2>&1 | tee "$work/$name.txt"; then
     echo "=== $name passed in $((SECONDS - start)) s"
@@ -46,7 +48,7 @@ nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
 step build build_package
 step build-cpp build_tests
 step cpp build/gpu/tests/cpp/jge_tests
-step python-gpu "${pytest[@]}" tests/gpu tests/python/test_{kernel,errors,definitions,process,program,demo,readme}.py
+step python-gpu "${pytest[@]}" tests/gpu tests/python/test_{kernel,errors,definitions,process,program,graph,region,demo,readme}.py
 step python-cpu env JAX_PLATFORMS=cpu "${pytest[@]}" tests/python
 step demo "$PYTHON" examples/perona_malik.py --out "$out/demo.png"
 if command -v compute-sanitizer > /dev/null; then
