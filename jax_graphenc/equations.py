@@ -29,18 +29,6 @@ class Kind(enum.Enum):
     FILL = "fills memory with one value"
 
 
-# Calls that mean no more than the equations inside, by the parameter that holds these.
-CALLS = {
-    "jit": "jaxpr",
-    "closed_call": "call_jaxpr",
-    "core_call": "call_jaxpr",
-    "custom_jvp_call": "call_jaxpr",
-    "custom_vjp_call": "call_jaxpr",
-    "checkpoint": "jaxpr",
-    "remat2": "jaxpr",
-    "cuda_region": "jaxpr",
-}
-
 _SAME_BYTES = {"reshape", "squeeze", "expand_dims", "name", "stop_gradient", "pvary", "pcast"}
 
 # dtypes that the built-in sum takes, with the dtype that it adds and how many of these it has.

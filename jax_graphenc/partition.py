@@ -10,7 +10,8 @@ from jax.extend import core, source_info_util
 
 from jax_graphenc.equations import Atom, Kind, is_scalar_literal, key_of
 from jax_graphenc.errors import GraphBreakError
-from jax_graphenc.flatten import FlatEquation, Flattener, holds_kernel
+from jax_graphenc.flatten import FlatEquation, Flattener
+from jax_graphenc.jaxprs import holds_kernel
 
 # A program of more nodes is cut, since the order of its nodes takes memory that grows with their
 # square.

@@ -10,13 +10,14 @@ traced, differentiated or mapped again shares them.
 from __future__ import annotations
 
 import functools
-import weakref
-from collections.abc import Callable, Hashable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Primitive, Var, jaxpr_as_fun
 from jax.interpreters import ad, batching, partial_eval, xla
+
+from jax_graphenc.jaxprs import kept
 
 region_p = Primitive("cuda_region")
 region_p.multiple_results = True
@@ -44,23 +45,6 @@ def _trace_closed(function: Callable[..., Any], *avals: Any) -> ClosedJaxpr:
     return jaxpr
 
 
-_T = TypeVar("_T")
-
-
-def _cached(derive: Callable[..., _T]) -> Callable[..., _T]:
-    """Keeps what a function of a jaxpr and hashable values returns, for as long as the jaxpr."""
-    kept: weakref.WeakKeyDictionary[ClosedJaxpr, dict[Hashable, _T]] = weakref.WeakKeyDictionary()
-
-    @functools.wraps(derive)
-    def cached(jaxpr: ClosedJaxpr, *key: Hashable) -> _T:
-        found = kept.setdefault(jaxpr, {})
-        if key not in found:
-            found[key] = derive(jaxpr, *key)
-        return found[key]
-
-    return cached
-
-
 def _split(mask: Sequence[bool], values: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     """The values where the mask is set, and the others."""
     pairs = list(zip(mask, values, strict=True))
@@ -73,7 +57,7 @@ def _merge(mask: Sequence[bool], chosen: Sequence[Any], others: Sequence[Any]) -
     return [next(first) if m else next(second) for m in mask]
 
 
-@_cached
+@kept
 def _depends(jaxpr: ClosedJaxpr, operands: Mask) -> Mask:
     """Which results may depend on any of these operands.
 
@@ -100,7 +84,7 @@ def _has_tangent(aval: Any) -> bool:
     return bool(aval.to_tangent_aval().dtype != jax.dtypes.float0)
 
 
-@_cached
+@kept
 def _linearize(
     jaxpr: ClosedJaxpr, nonzero: Mask, differentiable: Mask
 ) -> tuple[ClosedJaxpr, ClosedJaxpr, list[int]]:
@@ -196,7 +180,7 @@ def _jvp(
 ad.primitive_jvps[region_p] = _jvp
 
 
-@_cached
+@kept
 def _transposed(jaxpr: ClosedJaxpr, linear: Mask, cotangent_avals: tuple[Any, ...]) -> ClosedJaxpr:
     """From the other operands and cotangents of the results to those of the linear operands."""
     function = jaxpr_as_fun(jaxpr)
@@ -242,7 +226,7 @@ ad.primitive_transposes[region_p] = _transpose
 # ---------------------------------------------------------------------- batching
 
 
-@_cached
+@kept
 def _batched(
     jaxpr: ClosedJaxpr, avals: tuple[Any, ...], mapped: Mask, size: int, name: Any, spmd_name: Any
 ) -> ClosedJaxpr:
@@ -287,7 +271,7 @@ batching.fancy_primitive_batchers[region_p] = _batch
 # ---------------------------------------------------------------------- dead code
 
 
-@_cached
+@kept
 def _pruned(jaxpr: ClosedJaxpr, used: Mask) -> tuple[ClosedJaxpr, Mask]:
     """What these results need, and which operands that is."""
     pruned, needed = partial_eval.dce_jaxpr(jaxpr.jaxpr, list(used))

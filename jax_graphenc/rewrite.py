@@ -24,7 +24,9 @@ from jax_graphenc.equations import (
     pattern_of,
     view_offset,
 )
-from jax_graphenc.flatten import FlatEquation, Scan, closed, holds_kernel
+from jax_graphenc.flatten import FlatEquation
+from jax_graphenc.jaxprs import closed, holds_kernel
+from jax_graphenc.loops import Scan
 from jax_graphenc.lowering import size_of
 from jax_graphenc.options import current as current_options
 from jax_graphenc.partition import Partition, Stage, partition

@@ -1,0 +1,66 @@
+"""What is asked of jaxprs again and again, and kept as long as they are."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
+
+from jax.extend import core
+
+_T = TypeVar("_T")
+
+# Calls that mean no more than the equations inside, by the parameter that holds these.
+_CALLS = {
+    "jit": "jaxpr",
+    "closed_call": "call_jaxpr",
+    "core_call": "call_jaxpr",
+    "custom_jvp_call": "call_jaxpr",
+    "custom_vjp_call": "call_jaxpr",
+    "checkpoint": "jaxpr",
+    "remat2": "jaxpr",
+    "cuda_region": "jaxpr",
+}
+
+
+def kept(derive: Callable[..., _T]) -> Callable[..., _T]:
+    """Keeps what a function of a jaxpr and hashable values returns, for as long as the jaxpr."""
+    known: weakref.WeakKeyDictionary[Any, dict[Hashable, _T]] = weakref.WeakKeyDictionary()
+
+    @functools.wraps(derive)
+    def keeping(jaxpr: Any, *key: Hashable) -> _T:
+        found = known.setdefault(jaxpr, {})
+        if key not in found:
+            found[key] = derive(jaxpr, *key)
+        return found[key]
+
+    return keeping
+
+
+def closed(jaxpr: Any) -> core.ClosedJaxpr:
+    """A jaxpr with its constants, of which an open one has none."""
+    return jaxpr if hasattr(jaxpr, "consts") else core.ClosedJaxpr(jaxpr, ())
+
+
+def inner_call(eqn: core.JaxprEqn) -> core.ClosedJaxpr | None:
+    """The jaxpr of a call that means no more than the equations inside."""
+    param = _CALLS.get(eqn.primitive.name)
+    return closed(eqn.params[param]) if param in eqn.params else None
+
+
+def holds_kernel(param: Any) -> bool:
+    """Whether an equation's parameter is or has a jaxpr with a kernel, however deep."""
+    if isinstance(param, tuple | list):
+        return any(map(holds_kernel, param))
+    if not isinstance(param, core.Jaxpr | core.ClosedJaxpr):
+        return False
+    return _has_kernel(closed(param).jaxpr)
+
+
+@kept
+def _has_kernel(jaxpr: core.Jaxpr) -> bool:
+    return any(
+        eqn.primitive.name == "cuda_kernel" or any(map(holds_kernel, eqn.params.values()))
+        for eqn in jaxpr.eqns
+    )
