@@ -1,5 +1,6 @@
 """Signatures of `__global__` functions, read from CUDA C++ source."""
 
+from jax_graphenc.signature.loaded import loaded_name, with_loaded_values
 from jax_graphenc.signature.parse import Parameter, Signature, list_kernels, parse_signature
 from jax_graphenc.signature.types import CType, dtype_of, element_of, header_of, holds, spelling_of
 
@@ -12,6 +13,8 @@ __all__ = [
     "header_of",
     "holds",
     "list_kernels",
+    "loaded_name",
     "parse_signature",
     "spelling_of",
+    "with_loaded_values",
 ]

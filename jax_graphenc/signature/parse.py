@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 from jax_graphenc.signature.preprocess import blank, preprocess
@@ -17,10 +17,11 @@ from jax_graphenc.signature.resolve import (
     split_template,
     substitute,
 )
+from jax_graphenc.signature.tree import captured, enclosing, text_of
 from jax_graphenc.signature.types import canonical
 
 if TYPE_CHECKING:
-    from tree_sitter import Language, Node, Query
+    from tree_sitter import Node
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,8 +207,6 @@ def _read(
     source: str, defines: tuple[tuple[str, str], ...], filename: str, first_line: int
 ) -> _Unit:
     """Reads all of a source; cached, as one source often holds many kernels."""
-    from tree_sitter import Parser, QueryCursor
-
     text = source.removeprefix("\ufeff")
     try:
         text, lines = preprocess(text, dict(defines))
@@ -215,11 +214,10 @@ def _read(
     except Exception as error:  # pcpp lets its own exceptions out on odd input
         raise ValueError(f"{filename}: cannot be preprocessed: {error!r}") from error
     code = blank(text.encode("utf-8", "replace"))
-    tree = Parser(_language()).parse(code)
-    captures = QueryCursor(_query()).captures(tree.root_node)
+    captures = captured(code)
     aliases = Aliases()
     for node in captures.get("alias", ()):
-        if _enclosing(node, "compound_statement") is None:
+        if enclosing(node, "compound_statement") is None:
             aliases.by_name.update(_aliases(node))
     kernels = [
         kernel
@@ -227,38 +225,6 @@ def _read(
         if (kernel := _kernel(node, code, lines))
     ]
     return _Unit(_merged(kernels, aliases), aliases)
-
-
-@cache
-def _language() -> Language:
-    # Imported late: a process that only loads images needs no grammar.
-    import tree_sitter_cuda
-    from tree_sitter import Language
-
-    return Language(tree_sitter_cuda.language())
-
-
-@cache
-def _query() -> Query:
-    from tree_sitter import Query
-
-    return Query(
-        _language(),
-        "(function_declarator parameters: (parameter_list)) @function "
-        "[(alias_declaration) (type_definition) (using_declaration)] @alias",
-    )
-
-
-def _text(node: Node | None) -> str:
-    return node.text.decode("utf-8", "replace") if node and node.text else ""
-
-
-def _enclosing(node: Node, *kinds: str) -> Node | None:
-    """The nearest ancestor of one of these kinds."""
-    parent = node.parent
-    while parent is not None and parent.type not in kinds:
-        parent = parent.parent
-    return parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,13 +244,13 @@ def _context(node: Node) -> _Context:
     parent = node.parent
     while parent is not None:
         if parent.type in ("namespace_definition", "struct_specifier", "class_specifier"):
-            parts = canonical(_text(parent.child_by_field_name("name"))).split("::")
+            parts = canonical(text_of(parent.child_by_field_name("name"))).split("::")
             parts = [part for part in reversed(parts) if part]
             full += parts
             if not any(child.type == "inline" for child in parent.children):
                 scope += parts
         elif parent.type == "linkage_specification":
-            extern_c |= _text(parent.child_by_field_name("value")) == '"C"'
+            extern_c |= text_of(parent.child_by_field_name("value")) == '"C"'
         elif parent.type == "template_declaration" and template is None:
             template = parent.child_by_field_name("parameters")
         parent = parent.parent
@@ -296,12 +262,12 @@ def _aliases(node: Node) -> Iterator[tuple[str, Alias]]:
     context = _context(node)
     declared: list[tuple[str, TypeId]] = []
     if node.type == "using_declaration":
-        path = canonical(_text(node).removeprefix("using").rstrip("; "))
+        path = canonical(text_of(node).removeprefix("using").rstrip("; "))
         if "::" in path and not path.startswith(("namespace ", "enum ")):
             declared.append((path.rpartition("::")[2], TypeId(path)))
     elif node.type == "alias_declaration":
-        name = _text(node.child_by_field_name("name"))
-        declared.append((name, parse_type(_text(node.child_by_field_name("type")))))
+        name = text_of(node.child_by_field_name("name"))
+        declared.append((name, parse_type(text_of(node.child_by_field_name("type")))))
     else:
         kind = node.child_by_field_name("type")
         declarators = node.children_by_field_name("declarator")
@@ -319,7 +285,7 @@ def _aliases(node: Node) -> Iterator[tuple[str, Alias]]:
 
 def _kernel(declarator: Node, code: bytes, lines: list[int]) -> _Kernel | None:
     """The kernel that a function declarator belongs to, if it does."""
-    top = _enclosing(
+    top = enclosing(
         declarator,
         *("function_definition", "declaration", "field_declaration"),
         *("template_instantiation", "parameter_declaration", "ERROR"),
@@ -335,7 +301,7 @@ def _kernel(declarator: Node, code: bytes, lines: list[int]) -> _Kernel | None:
     if name is None or parameters is None:
         return None
     context = _context(top)
-    path, specialization = split_template(canonical(_text(name)))
+    path, specialization = split_template(canonical(text_of(name)))
     *inner, last = path.removeprefix("::").split("::")
     scope = (*context.scope, *inner)
     names = {"::".join((*scope, last)), "::".join((*context.full_scope, *inner, last))}
@@ -373,7 +339,7 @@ def _before(node: Node, declarator: Node | None, skip: str = "") -> str:
     """The text of a declaration's type: all that stands before its declarator."""
     end = declarator.start_byte if declarator else node.end_byte
     return " ".join(
-        _text(child)
+        text_of(child)
         for child in node.children
         if child.end_byte <= end
         and child.type not in (skip, ";", "attribute_declaration", "attribute_specifier")
@@ -386,7 +352,7 @@ def _declarator(node: Node | None) -> tuple[str, tuple[str, ...]]:
     while node is not None:
         kind = node.type.removeprefix("abstract_")
         if kind == "pointer_declarator":
-            constant = any(_text(c) == "const" for c in node.children)
+            constant = any(text_of(c) == "const" for c in node.children)
             levels.append("*const" if constant else "*")
         elif kind == "array_declarator":
             levels.append("[]")
@@ -397,7 +363,7 @@ def _declarator(node: Node | None) -> tuple[str, tuple[str, ...]]:
         elif kind == "variadic_declarator":
             levels.append("...")
         elif kind not in ("parenthesized_declarator", "attributed_declarator"):
-            return _text(node), tuple(levels)
+            return text_of(node), tuple(levels)
         node = node.child_by_field_name("declarator") or next(
             (c for c in node.named_children if c.type.endswith(("declarator", "identifier"))), None
         )
@@ -407,7 +373,7 @@ def _declarator(node: Node | None) -> tuple[str, tuple[str, ...]]:
 def _template_parameters(node: Node | None) -> tuple[_TemplateParameter, ...]:
     parameters = []
     for child in node.named_children if node else ():
-        head, _, default = _text(child).partition("=")
+        head, _, default = text_of(child).partition("=")
         declarator = child.child_by_field_name("declarator")
         if (
             "declaration" in child.type
@@ -438,7 +404,7 @@ def _syntax_error(
     )
     if bad is None:
         return None
-    near = " ".join(f"{_text(bad.prev_named_sibling)} {_text(bad)}".split())[-60:]
+    near = " ".join(f"{text_of(bad.prev_named_sibling)} {text_of(bad)}".split())[-60:]
     return (
         f"{lines[bad.start_point[0]]}: cannot read the signature of `{name}` near `{near}`: "
         "if that is a macro of a header, give its value in defines="
