@@ -61,6 +61,10 @@ replay() {
 step replay replay
 step lone-kernel "$PYTHON" benchmarks/lone_kernel.py --out "$work/lone-kernel.json"
 step chain "$PYTHON" benchmarks/chain.py --out "$work/chain.json"
+if [ "$(nvidia-smi --list-gpus | wc -l)" -ge 2 ]; then
+  step two-gpus-tests "${pytest[@]}" tests/gpu/test_two_gpus.py
+  step two-gpus "$PYTHON" benchmarks/two_gpus.py --out "$work/two-gpus.json"
+fi
 
 "$PYTHON" tools/collect_results.py "$work" "$out/results.json"
 if [ ${#failed[@]} -gt 0 ]; then
