@@ -28,16 +28,22 @@ extern "C" __global__ void add(const float* x, float* out, float a, int n) {
 """
 
 
+def cubin(source: str, symbol: str) -> bytes:
+    """An ``extern "C"`` kernel, compiled for this machine's GPU."""
+    major, minor = jge.device_info().compute_capability
+    code = Source(source, f"<{symbol}>")
+    return compile_source(code, (symbol,), f"sm_{major}{minor}", None).data
+
+
 def add_cubin() -> bytes:
     """``ADD``, compiled for this machine's GPU."""
-    major, minor = jge.device_info().compute_capability
-    return compile_source(Source(ADD, "<add>"), ("add",), f"sm_{major}{minor}", None).data
+    return cubin(ADD, "add")
 
 
 def environment() -> dict[str, Any]:
     """The machine and the versions that a result belongs to."""
     info = jge.device_info()
-    packages = ("jax", "jaxlib", "jax_graphenc", "cuda-bindings", "numpy")
+    packages = ("jax", "jaxlib", "jax_graphenc", "cuda-bindings", "numpy", "warp-lang")
     return {
         "date": datetime.now(UTC).date().isoformat(),
         "device": info.name,

@@ -9,9 +9,7 @@ Needs a GPU, g++ and cuda.h.
 from __future__ import annotations
 
 import argparse
-import ctypes
 import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -23,66 +21,12 @@ import harness  # noqa: E402 - after the flags, which JAX reads once
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
+from bare import Bare  # noqa: E402
 
 import jax_graphenc as jge  # noqa: E402
 
 KERNELS = 200
 SIZE = 4096
-
-
-def find_cuda_headers() -> str:
-    """The folder of cuda.h: an installed wheel's, or the toolkit's."""
-    import importlib.util
-
-    spec = importlib.util.find_spec("nvidia")
-    places = (
-        [Path(p) / "cu13/include" for p in (spec.submodule_search_locations or ())] if spec else []
-    )
-    places += [Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "include"]
-    for place in places:
-        if (place / "cuda.h").is_file():
-            return str(place)
-    raise SystemExit("cuda.h was not found: set CUDA_HOME")
-
-
-def bare_add(folder: Path):
-    """`x + a` by the bare handler, as a function of an array."""
-    library = folder / "bare_handler.so"
-    subprocess.run(
-        [
-            "g++",
-            "-std=c++20",
-            "-O2",
-            "-shared",
-            "-fPIC",
-            f"-I{jax.ffi.include_dir()}",
-            f"-I{find_cuda_headers()}",
-            str(Path(__file__).with_name("bare_handler.cc")),
-            "-l:libcuda.so.1",
-            "-o",
-            str(library),
-        ],
-        check=True,
-    )
-    loaded = ctypes.CDLL(str(library))
-    jax.ffi.register_ffi_target("bare_launch", jax.ffi.pycapsule(loaded.BareLaunch), "CUDA")
-    loaded.LoadFunction.restype = ctypes.c_int64
-    function = loaded.LoadFunction(harness.add_cubin(), b"add")
-    if not function:
-        raise SystemExit("the bare handler could not load its kernel")
-
-    def add(x):
-        call = jax.ffi.ffi_call("bare_launch", jax.ShapeDtypeStruct(x.shape, x.dtype))
-        return call(
-            x,
-            function=np.int64(function),
-            grid=np.int32(-(-SIZE // 256)),
-            block=np.int32(256),
-            a=np.float32(1),
-            n=np.int32(SIZE),
-        )
-
-    return add
 
 
 def main() -> None:
@@ -110,8 +54,9 @@ def main() -> None:
         return jax.jit(run, donate_argnums=0)
 
     with tempfile.TemporaryDirectory() as folder:
+        bare = Bare(Path(folder)).kernel(harness.add_cubin(), "add", -(-SIZE // 256))
         functions = {
-            "bare": chain(bare_add(Path(folder))),
+            "bare": chain(lambda x: bare(x, 1.0, SIZE)),
             "jax_graphenc": chain(lambda x: ours(x, a=1.0, n=SIZE)),
         }
         arrays = {name: jnp.zeros(SIZE) for name in functions}

@@ -29,6 +29,9 @@ class Kind(enum.Enum):
     FILL = "fills memory with one value"
 
 
+# What joins arrays, by the parameter that holds the axis.
+_JOINS = {"concatenate": "dimension", "stack": "axis"}
+
 _SAME_BYTES = {"reshape", "squeeze", "expand_dims", "name", "stop_gradient", "pvary", "pcast"}
 
 # dtypes that the built-in sum takes, with the dtype that it adds and how many of these it has.
@@ -55,15 +58,15 @@ def kind_of(eqn: core.JaxprEqn) -> Kind:
         return Kind.FILL if pattern_of(invars[0].val, aval.dtype) else (Kind.FOREIGN)
     if name == "add_any" and str(aval.dtype) in SUMMED:
         return Kind.SUM
-    if name == "copy" or (name == "concatenate" and _is_leading(eqn)):
+    if name == "copy" or (name in _JOINS and _is_leading(eqn, eqn.params[_JOINS[name]])):
         return Kind.CONCATENATE
     return Kind.FOREIGN
 
 
-def _is_leading(eqn: core.JaxprEqn) -> bool:
-    """Whether pieces end up one after the other in memory."""
+def _is_leading(eqn: core.JaxprEqn, axis: int) -> bool:
+    """Whether pieces that are joined along an axis end up one after the other in memory."""
     aval: Any = eqn.outvars[0].aval
-    return bool(math.prod(aval.shape[: eqn.params["dimension"]]) == 1)
+    return bool(math.prod(aval.shape[:axis]) == 1)
 
 
 def view_offset(eqn: core.JaxprEqn) -> int | None:

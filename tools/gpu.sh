@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds, tests and measures on a CUDA machine, without network or build isolation. Installs the
 # package in place into $PYTHON (python3), which must have jax with CUDA, nanobind, scikit-build-core,
-# cmake, ninja, pytest and the package's own dependencies.
+# cmake, ninja, pytest, rich and the package's own dependencies; with warp-lang the benchmark of regions
+# measures it too.
 #
 #   tools/gpu.sh            everything
 #   OUT=folder tools/gpu.sh also leaves the log and results.json there
@@ -61,6 +62,7 @@ replay() {
 step replay replay
 step lone-kernel "$PYTHON" benchmarks/lone_kernel.py --out "$work/lone-kernel.json"
 step chain "$PYTHON" benchmarks/chain.py --out "$work/chain.json"
+step regions "$PYTHON" benchmarks/regions.py --out "$work/regions.json"
 if [ "$(nvidia-smi --list-gpus | wc -l)" -ge 2 ]; then
   step two-gpus-tests "${pytest[@]}" tests/gpu/test_two_gpus.py
   step two-gpus "$PYTHON" benchmarks/two_gpus.py --out "$work/two-gpus.json"

@@ -243,6 +243,15 @@ def test_views_and_pieces_cost_nothing():
     np.testing.assert_allclose(jge.graph(f)(X), jax.jit(f)(X), rtol=1e-6)
 
 
+def test_stacked_results_are_written_where_they_end_up():
+    def f(x):
+        return bump(jnp.stack([axpy(x, ONE), axpy(ONE, x)]))
+
+    assert calls(jge.graph(f), X) == (1, 0)
+    assert node_counts(jge.graph(f), X) == 3
+    np.testing.assert_allclose(jge.graph(f)(X), jax.jit(f)(X))
+
+
 def test_constants_are_filled_where_they_are_needed():
     def f(x):
         return axpy(jnp.zeros_like(x), axpy(x, jnp.full(300, 2.5)))
