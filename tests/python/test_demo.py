@@ -10,6 +10,8 @@ import jax
 import numpy as np
 import pytest
 
+import jax_graphenc as jge
+
 Image = pytest.importorskip("PIL.Image", reason="needs the demo extra")
 matplotlib = pytest.importorskip("matplotlib", reason="needs the demo extra")
 pytest.importorskip("rich", reason="needs the demo extra")
@@ -69,15 +71,33 @@ def test_loses_and_makes_no_light(demo):
     np.testing.assert_allclose(np.mean(result, (1, 2)), noisy.mean((1, 2)), atol=1e-5)
 
 
+def test_the_region_is_the_same_to_the_bit(demo, photograph):
+    rgb = demo.load(photograph, noise=0.05)
+    region = jge.graph(demo.smooth, static_argnums=1)
+    np.testing.assert_array_equal(region(rgb, 20), jax.jit(demo.smooth, static_argnums=1)(rgb, 20))
+
+
+def test_says_where_the_kernels_came_from(demo, photograph, tmp_path, capsys):
+    arguments = ["--image", str(photograph), "--iterations", "1", "--out", str(tmp_path / "a.png")]
+    with jge.options(cache_dir=tmp_path / "cache"):
+        for where in ("compiled", "from cache"):
+            jge.clear_caches()
+            assert demo.main(arguments) == 0
+            assert f"diffuse: {where}\n" in capsys.readouterr().out
+
+
 def test_shows_and_writes_what_it_did(demo, photograph, tmp_path, capsys):
     out = tmp_path / "smooth.png"
     assert demo.main(["--image", str(photograph), "--iterations", "4", "--out", str(out)]) == 0
     printed = capsys.readouterr()
     assert "53 x 75 pixels" in printed.out
     assert "2 x 5 blocks of 32 x 16 threads" in printed.out
-    assert "12 launches; custom calls in the HLO: 3" in printed.out
+    assert "4 iterations, 12 kernels" in printed.out
+    rows = {line.split()[0]: line.split()[1:2] for line in printed.out.splitlines() if line}
+    assert [rows[way] for way in ("jax.jit", "jge.graph", "jax.numpy")] == [["3"], ["1"], ["none"]]
+    assert "nodes 12" in printed.out
     # No progress and no colours where there is no terminal.
-    assert "CUDA: " not in printed.out
+    assert "getting ready" not in printed.out
     assert "\x1b" not in printed.out
     assert not printed.err
 
