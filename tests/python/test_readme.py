@@ -10,9 +10,10 @@ BLOCKS = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
 
 
 def test_the_readmes_code_runs(capsys):
-    assert len(BLOCKS) >= 2
+    assert len(BLOCKS) >= 3
     namespace = {}
     for block in BLOCKS:
         exec(compile(block, "README.md", "exec"), namespace)
-    out = capsys.readouterr().out
-    assert float(out.split()[0]) == pytest.approx(1e6)
+    printed = capsys.readouterr().out.splitlines()
+    assert float(printed[0]) == pytest.approx(1e6)
+    assert float(printed[-1]) == pytest.approx(2)
