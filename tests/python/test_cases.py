@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.extend import core
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import jax_graphenc as jge
@@ -202,9 +203,9 @@ def test_the_first_load_is_in_the_middle_of_a_capture(wrap, request):
 
 
 def alive():
-    """Objects of ours that hold programs or kernels, of JAX's that hold them, by type."""
+    """How many objects there are that hold kernels, by type."""
     gc.collect()
-    kinds = (KernelCall, Program, jax.extend.core.ClosedJaxpr)
+    kinds = (KernelCall, Program, core.Jaxpr, core.ClosedJaxpr)
     return collections.Counter(type(o).__name__ for o in gc.get_objects() if isinstance(o, kinds))
 
 
