@@ -27,18 +27,22 @@ void add_to_topology(Topology& topology, const Program& program, const Node& nod
 
 }  // namespace
 
-ProgramGraph::~ProgramGraph() { end_leases(); }
+ProgramGraph::~ProgramGraph() {
+  for (Variant& variant : variants_) end_leases(variant);
+}
 
-void ProgramGraph::end_leases() {
-  for (Segment& segment : segments_) {
-    if (auto exec = segment.exec.lock()) cache_.release(*exec);
-    segment.exec.reset();
+void ProgramGraph::end_leases(Variant& variant) {
+  for (std::weak_ptr<Exec>& leased : variant.execs) {
+    if (auto exec = leased.lock()) cache_.release(*exec);
+    leased.reset();
   }
-  all_leased_ = false;
+  variant.all_leased = false;
 }
 
 void ProgramGraph::cut(std::uint32_t max_ops) {
-  end_leases();
+  for (Variant& variant : variants_) end_leases(variant);
+  variants_.clear();
+  patched_ = 0;
   segments_.clear();
   const Program& program = program_.program();
   const auto n = static_cast<std::uint32_t>(program.nodes.size());
@@ -80,7 +84,6 @@ void ProgramGraph::cut(std::uint32_t max_ops) {
       if (!listed) users.push_back(here);
     }
   }
-  last_.assign(users_.size(), nullptr);
   execs_.resize(segments_.size());
   max_ops_ = max_ops;
 }
@@ -92,12 +95,10 @@ void ProgramGraph::run(std::span<void* const> buffers, CUstream stream) {
       static_cast<std::uint32_t>(graph_limits(info.compute_major, info.compute_minor).max_ops);
   if (max_ops != max_ops_) cut(max_ops);
 
+  Variant& variant = choose(buffers);
+  variant.last_used = ++runs_;
   // Held for the run, so that no eviction takes one away under it.
-  bool all_there = all_leased_;
-  for (std::size_t s = 0; s < segments_.size(); ++s) {
-    execs_[s] = segments_[s].exec.lock();
-    all_there = all_there && (execs_[s] || segments_[s].too_small());
-  }
+  const bool all_there = hold(variant);
   struct Release {
     std::vector<std::shared_ptr<Exec>>& execs;
     ~Release() {
@@ -106,9 +107,12 @@ void ProgramGraph::run(std::span<void* const> buffers, CUstream stream) {
   } const release{execs_};
 
   try {
-    const bool moved = !std::equal(buffers.begin(), buffers.end(), last_.begin(), last_.end());
-    if (!all_there || (moved && (mostly_moved(buffers) || !patch_moved(buffers)))) {
-      acquire_all(buffers);
+    if (!all_there) {
+      acquire_all(variant, buffers);
+    } else if (const std::size_t count = patches(variant, buffers)) {
+      if (count > program_.program().nodes.size() || !patch_moved(variant, buffers)) {
+        acquire_all(variant, buffers);
+      }
     }
     for (std::size_t s = 0; s < segments_.size(); ++s) {
       if (dot_wanted()) draw(segments_[s], buffers);
@@ -126,7 +130,7 @@ void ProgramGraph::run(std::span<void* const> buffers, CUstream stream) {
     for (auto& exec : execs_) {
       if (exec) cache_.drop(*exec);
     }
-    end_leases();
+    end_leases(variant);
     throw;
   }
   count_batches(segments_.size(), program_.program().nodes.size(), program_.program().bytes);
@@ -140,21 +144,64 @@ void ProgramGraph::draw(const Segment& segment, std::span<void* const> buffers) 
   dot.finish();
 }
 
-// Whether going from moved buffer to user would meet more nodes than there are, some repeatedly.
-bool ProgramGraph::mostly_moved(std::span<void* const> buffers) const {
-  std::size_t met = 0;
-  for (std::size_t b = 0; b < buffers.size(); ++b) {
-    if (buffers[b] != last_[b]) met += users_[b].size();
+// The variant that has the fewest nodes to be patched, or a new one, if patches have cost as much
+// by now as instantiating it will.
+ProgramGraph::Variant& ProgramGraph::choose(std::span<void* const> buffers) {
+  const auto add = [&]() -> Variant& {
+    patched_ = 0;
+    Variant& made = variants_.emplace_back();
+    made.execs.resize(segments_.size());
+    made.last.assign(users_.size(), nullptr);
+    return made;
+  };
+  if (variants_.empty()) return add();
+  Variant* best = nullptr;
+  std::size_t fewest = 0;
+  for (Variant& variant : variants_) {
+    const std::size_t count = patches(variant, buffers);
+    if (count == 0) return variant;
+    const bool better =
+        !best || count < fewest || (count == fewest && variant.last_used < best->last_used);
+    if (!better) continue;
+    best = &variant;
+    fewest = count;
   }
-  return met > program_.program().nodes.size();
+  if (fewest <= kFewPatches || !best->all_leased) return *best;
+  const std::size_t nodes = program_.program().nodes.size();
+  patched_ += std::min(fewest, nodes);
+  const bool worth_it = patched_ >= kPatchesPerInstantiation * nodes;
+  return worth_it && variants_.size() < kMaxVariants ? add() : *best;
+}
+
+// How many nodes are given an address that moved, some counted repeatedly.
+std::size_t ProgramGraph::patches(const Variant& variant, std::span<void* const> buffers) const {
+  // Mostly none has moved, which is one comparison of memory.
+  if (std::equal(buffers.begin(), buffers.end(), variant.last.begin(), variant.last.end())) {
+    return 0;
+  }
+  std::size_t count = 0;
+  for (std::size_t b = 0; b < buffers.size(); ++b) {
+    if (buffers[b] != variant.last[b]) count += users_[b].size();
+  }
+  return count;
+}
+
+// Takes the variant's execs for this run; false if one is missing.
+bool ProgramGraph::hold(const Variant& variant) {
+  bool all = variant.all_leased;
+  for (std::size_t s = 0; s < segments_.size(); ++s) {
+    execs_[s] = variant.execs[s].lock();
+    all = all && (execs_[s] || segments_[s].too_small());
+  }
+  return all;
 }
 
 // False if the driver refused a change: the exec is then gone from the cache.
-bool ProgramGraph::patch_moved(std::span<void* const> buffers) {
+bool ProgramGraph::patch_moved(Variant& variant, std::span<void* const> buffers) {
   std::uint64_t patched = 0;
   for (std::size_t b = 0; b < buffers.size(); ++b) {
-    if (buffers[b] == last_[b]) continue;
-    last_[b] = buffers[b];
+    if (buffers[b] == variant.last[b]) continue;
+    variant.last[b] = buffers[b];
     for (const Place& place : users_[b]) {
       Exec* exec = execs_[place.segment].get();
       if (!exec) continue;
@@ -173,16 +220,16 @@ bool ProgramGraph::patch_moved(std::span<void* const> buffers) {
   return true;
 }
 
-void ProgramGraph::acquire_all(std::span<void* const> buffers) {
-  all_leased_ = true;
+void ProgramGraph::acquire_all(Variant& variant, std::span<void* const> buffers) {
+  variant.all_leased = true;
   for (std::size_t s = 0; s < segments_.size(); ++s) {
-    Segment& segment = segments_[s];
+    const Segment& segment = segments_[s];
     if (segment.too_small()) continue;
     execs_[s] = acquire(segment, execs_[s], buffers);
-    segment.exec = execs_[s];
-    all_leased_ = all_leased_ && execs_[s];
+    variant.execs[s] = execs_[s];
+    variant.all_leased = variant.all_leased && execs_[s];
   }
-  last_.assign(buffers.begin(), buffers.end());
+  variant.last.assign(buffers.begin(), buffers.end());
 }
 
 // One whose nodes do all that the segment's are to do; `exec` itself, if there is one and the

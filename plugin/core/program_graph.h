@@ -13,8 +13,9 @@
 namespace jge {
 
 // Cut once into segments of whole levels of the DAG; each segment's exec is leased from the
-// device's cache, patched where addresses moved, and launched. Any number of threads may run it;
-// they take turns, since patch and launch belong together.
+// device's cache, patched where addresses moved, and launched. Where many nodes have to be patched
+// again and again, further variants of the execs are made, each for addresses of its own. Any
+// number of threads may run it; they take turns, since patch and launch belong together.
 class ProgramGraph {
  public:
   ProgramGraph(const LoadedProgram& program, ExecCache& cache) : program_(program), cache_(cache) {}
@@ -32,7 +33,6 @@ class ProgramGraph {
     std::vector<std::uint32_t> edges;  // between positions in `nodes`
     std::vector<std::size_t> first_edge;
     Topology topology;
-    std::weak_ptr<Exec> exec;  // the cache owns it, and may have evicted it
     // Fewer nodes cost less one by one.
     bool too_small() const { return nodes.size() < kMinGraphNodes; }
 
@@ -44,12 +44,30 @@ class ProgramGraph {
     std::uint32_t segment, position;
   };
 
+  // The segments' execs, bound to one set of addresses.
+  struct Variant {
+    std::vector<std::weak_ptr<Exec>> execs;  // the cache owns them, and may have evicted them
+    std::vector<void*> last;                 // what their nodes were told last
+    bool all_leased = false;
+    std::uint64_t last_used = 0;
+  };
+
+  // Arrays that a caller passes on from call to call alternate between few addresses. Variants make
+  // such calls free of patches, at the cost of their memory.
+  static constexpr std::size_t kMaxVariants = 4;
+  // Fewer patches than this cost little beside the launch.
+  static constexpr std::size_t kFewPatches = 16;
+  // To instantiate a node takes as long as some ten patches of one (on an H200).
+  static constexpr std::uint64_t kPatchesPerInstantiation = 10;
+
   void cut(std::uint32_t max_ops);
-  void end_leases();
+  void end_leases(Variant& variant);
   void draw(const Segment& segment, std::span<void* const> buffers);
-  bool mostly_moved(std::span<void* const> buffers) const;
-  bool patch_moved(std::span<void* const> buffers);
-  void acquire_all(std::span<void* const> buffers);
+  Variant& choose(std::span<void* const> buffers);
+  std::size_t patches(const Variant& variant, std::span<void* const> buffers) const;
+  bool hold(const Variant& variant);
+  bool patch_moved(Variant& variant, std::span<void* const> buffers);
+  void acquire_all(Variant& variant, std::span<void* const> buffers);
   std::shared_ptr<Exec> acquire(const Segment& segment, const std::shared_ptr<Exec>& exec,
                                 std::span<void* const> buffers);
 
@@ -59,8 +77,9 @@ class ProgramGraph {
   std::uint32_t max_ops_ = 0;  // what the segments were cut for
   std::vector<Segment> segments_;
   std::vector<std::vector<Place>> users_;  // by buffer: the nodes that are given its address
-  std::vector<void*> last_;                // what the execs' nodes were told last
-  bool all_leased_ = false;
+  std::vector<Variant> variants_;
+  std::uint64_t runs_ = 0;
+  std::uint64_t patched_ = 0;                 // nodes, since the last variant was made
   std::vector<std::shared_ptr<Exec>> execs_;  // during a run
 };
 

@@ -1,4 +1,5 @@
 // tests/cpp/test_moved.cc: recorded programs whose nodes take several buffers that move.
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -52,6 +53,48 @@ DRIVER_TEST(graphs_follow_buffers_that_move_alone_and_together) {
     EXPECT_EQ(buffers[1]->first(), 8.0f);
     EXPECT_EQ(buffers[2]->first(), 13.0f);
   }
+}
+
+// Runs a program of 40 nodes that all take one buffer, which is another from run to run, and
+// returns how many nodes were patched and how many graphs instantiated in the second half.
+struct Work {
+  std::uint64_t patched, instantiated;
+};
+Work run_over(const Driver& driver, std::size_t addresses, int runs) {
+  constexpr int kNodes = 40;
+  Fixture f(driver);
+  OptionsScope scope;
+  scope->max_ops_per_graph = 1000;
+  AffineProgram chain = f.program(1);
+  for (int i = 0; i < kNodes; ++i) chain.add(0, 1, 1);
+  ProgramOnDevices program(f.decode(chain));
+  std::vector<std::unique_ptr<Buffer<float>>> buffers;
+  for (std::size_t i = 0; i < addresses; ++i) {
+    buffers.push_back(std::make_unique<Buffer<float>>(f.session, 10));
+  }
+  Work before{};
+  for (int run = 0; run < runs; ++run) {
+    if (run == runs / 2) before = {stats().nodes_patched, stats().instantiations};
+    Buffer<float>& buffer = *buffers[run % addresses];
+    buffer.write(std::vector<float>(10, 1.0f));
+    f.runtime.run(program, 0, f.session.stream, in_place({buffer.pointer}));
+    EXPECT_EQ(buffer.first(), 1.0f + kNodes);
+  }
+  return {stats().nodes_patched - before.patched, stats().instantiations - before.instantiated};
+}
+
+DRIVER_TEST(graphs_of_addresses_that_alternate_need_no_patches) {
+  for (std::size_t addresses : {1, 2, 4}) {
+    const Work work = run_over(driver, addresses, 100);
+    EXPECT_EQ(work.patched, std::uint64_t{0});
+    EXPECT_EQ(work.instantiated, std::uint64_t{0});
+  }
+}
+
+DRIVER_TEST(graphs_of_addresses_that_never_come_back_do_not_grow_in_number) {
+  const Work work = run_over(driver, 50, 200);
+  EXPECT_EQ(work.patched, std::uint64_t{40 * 100});
+  EXPECT_EQ(work.instantiated, std::uint64_t{0});
 }
 
 }  // namespace jge::test
