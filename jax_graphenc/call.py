@@ -184,18 +184,28 @@ class KernelCall:
         ]
         return operands + [whole] * len(self.results)
 
+    def elements_are_aligned(self, operand_bytes: Sequence[int]) -> bool:
+        """Whether every element of the batch is aligned where it is, from the operands' sizes.
+
+        No load is wider than the array, so that a small one needs no more than its size.
+        """
+        results = [math.prod(shape) * dtype.itemsize for shape, dtype in self.batched_results()]
+        return not any(
+            bytes // n % min(self.alignment, 1 << (bytes // n).bit_length() - 1)
+            for bytes, n in zip((*operand_bytes, *results), self.batch_elements(), strict=True)
+            if n > 1 and bytes
+        )
+
     def node_count(self, operand_bytes: Sequence[int]) -> int:
         """Nodes that the call adds to a program, at most, from the sizes of its operands."""
         launches: int = math.prod(size for size, _ in self.batch)
-        results = [math.prod(shape) * dtype.itemsize for shape, dtype in self.batched_results()]
-        elements = self.batch_elements()
-        sizes = zip((*operand_bytes, *results), elements, strict=True)
-        aliases = self.aliases()
-        if any(n > 1 and size // n % self.alignment for size, n in sizes):
+        results, aliases = self.results, self.aliases()
+        if not self.elements_are_aligned(operand_bytes):
             # Of each element, operands and outputs are copied, and what outputs begin as.
             begun = len(self.zero_init) + len(aliases)
             return launches * (1 + len(operand_bytes) + len(results) + begun)
         # An operand that is updated in place has as many copies as the output has elements.
+        elements = self.batch_elements()
         shared = sum(elements[i] < launches for i in aliases)
         return launches * (1 + shared) + 2 * len(results)
 

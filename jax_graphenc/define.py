@@ -78,9 +78,10 @@ def cuda_kernel(
 
             - ``"nodes"``: a batch of B becomes B launches in one program, without edges between
               them, so that they may run at once. The kernel sees one element at a time, at its
-              place in the batch: only an element that is not aligned there is copied, and an input
-              that is not batched is shared. Nested batches are one. More than
-              ``options(max_batch_nodes=)`` launches become a loop of programs of that size.
+              place in the batch: it is copied only where it is not aligned for the widest load that
+              it has room for, and an input that is not batched is shared. Nested batches are one.
+              More than ``options(max_batch_nodes=)`` launches become a loop of programs of that
+              size.
             - ``"sequential"``: a loop over the elements.
             - ``"broadcast_all"``: one launch, for arrays with one more dimension in front; inputs
               that are not batched are repeated. ``grid`` and its like are computed anew for these

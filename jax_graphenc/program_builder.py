@@ -167,7 +167,7 @@ class ProgramBuilder:
         """
         sizes = [math.prod(shape) * dtype.itemsize for shape, dtype in call.batched_results()]
         offsets = _batch_offsets(call, [value.bytes for value in operands], sizes)
-        if any(at % call.alignment for of_one in offsets for at in of_one):
+        if not call.elements_are_aligned([value.bytes for value in operands]):
             return self._launch_apart(call, kernel, operands, offsets)
         operands = list(operands)
         for i, j in call.aliases().items():
