@@ -228,7 +228,13 @@ class CudaKernel:
             return _unpack(kernel_p.bind(*inputs, call=call))
 
         kernel.__name__ = kernel.__qualname__ = self.__name__
-        return jax.jit(self._with_rule(kernel, call, keywords.values))
+        ruled = self._with_rule(kernel, call, keywords.values)
+
+        def varying_alike(*inputs: Any) -> Any:
+            return ruled(*_vary_alike(inputs))
+
+        varying_alike.__name__ = varying_alike.__qualname__ = self.__name__
+        return jax.jit(varying_alike)
 
     def prepare(
         self,
@@ -381,6 +387,20 @@ class _Remake:
 
     def __call__(self, arrays: Sequence[arguments.Array], out_shape: Sequence[Any]) -> KernelCall:
         return self.kernel.prepare(arrays, self.keywords, self.debug, out_shape=tuple(out_shape))
+
+
+def _vary_alike(inputs: Sequence[Any]) -> list[Any]:
+    """Inputs that all vary over the mesh axes that any varies over, as ``jax.shard_map`` tells.
+
+    Done outside of derivative rules, so that what a rule says of an input that does not vary is
+    summed over the devices.
+    """
+    has = [jax.typeof(x).manual_axis_type.varying for x in inputs]
+    axes = frozenset[Any]().union(*has)
+    return [
+        jax.lax.pcast(x, tuple(axes - of_x), to="varying") if axes - of_x else x
+        for x, of_x in zip(inputs, has, strict=True)
+    ]
 
 
 def _unpack(results: Sequence[Any]) -> Any:
