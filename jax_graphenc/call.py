@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,6 +102,14 @@ class Reference:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchingRule:
+    """A rule of the user's for ``jax.vmap``, with the call's keywords."""
+
+    function: Callable[..., Any]
+    keywords: Keywords
+
+
+@dataclass(frozen=True, slots=True)
 class KernelCall:
     """A kernel call as the equation's parameter carries it: hashed and compared by content.
 
@@ -117,7 +125,10 @@ class KernelCall:
         cooperative: whether all blocks must run at the same time.
         reference: stands in on the CPU where the source cannot run; ``None`` without one.
         cpu: ``"auto"``, ``"source"`` or ``"reference"``.
-        vmap: the batching rule, or ``None``.
+        vmap: how it is batched: a name that ``cuda_kernel`` takes, a rule, or ``None``.
+        remake: the same call for inputs of other shapes, from these and the outputs that are not
+            updated in place; for ``"expand_dims"`` and ``"broadcast_all"`` only.
+        max_batch_nodes: launches that a batch may become at once.
         uncaptured: keeps the call out of XLA's command buffers.
         zero_init: names of outputs that are zeroed before the kernel runs.
         alignment: of every array, in bytes; what is not aligned is copied.
@@ -138,7 +149,9 @@ class KernelCall:
     cooperative: bool = False
     reference: Reference | None = None
     cpu: str = "auto"
-    vmap: str | None = None
+    vmap: str | BatchingRule | None = None
+    remake: Callable[[Sequence[Array], Sequence[Any]], KernelCall] | None = None
+    max_batch_nodes: int = 256
     uncaptured: bool = False
     zero_init: tuple[str, ...] = ()
     alignment: int = 16
@@ -171,12 +184,44 @@ class KernelCall:
         ]
         return operands + [whole] * len(self.results)
 
+    def elements_are_aligned(self, operand_bytes: Sequence[int]) -> bool:
+        """Whether every element of the batch is aligned where it is, from the operands' sizes.
+
+        No load is wider than the array, so that a small one needs no more than its size.
+        """
+        results = [math.prod(shape) * dtype.itemsize for shape, dtype in self.batched_results()]
+        return not any(
+            bytes // n % min(self.alignment, 1 << (bytes // n).bit_length() - 1)
+            for bytes, n in zip((*operand_bytes, *results), self.batch_elements(), strict=True)
+            if n > 1 and bytes
+        )
+
+    def node_count(self, operand_bytes: Sequence[int]) -> int:
+        """Nodes that the call adds to a program, at most, from the sizes of its operands."""
+        launches: int = math.prod(size for size, _ in self.batch)
+        results, aliases = self.results, self.aliases()
+        if not self.elements_are_aligned(operand_bytes):
+            # Of each element, operands and outputs are copied, and what outputs begin as.
+            begun = len(self.zero_init) + len(aliases)
+            return launches * (1 + len(operand_bytes) + len(results) + begun)
+        # An operand that is updated in place has as many copies as the output has elements.
+        elements = self.batch_elements()
+        shared = sum(elements[i] < launches for i in aliases)
+        return launches * (1 + shared) + 2 * len(results)
+
     def run_reference(self, *inputs: Any) -> tuple[Any, ...]:
-        """The reference's outputs, in the kernel's order.
+        """The reference's outputs, in the kernel's order, mapped over the batch.
 
         Raises:
             TypeError: if it returns other shapes or dtypes than the kernel.
         """
+        function = self._run_reference_once
+        for size, mask in reversed(self.batch):
+            axes = [0 if m else None for m in mask]
+            function = jax.vmap(function, axes, axis_size=size)
+        return function(*inputs)
+
+    def _run_reference_once(self, *inputs: Any) -> tuple[Any, ...]:
         assert self.reference is not None
         try:
             out = self.reference.function(*inputs, **self.reference.keywords.values)

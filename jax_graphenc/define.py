@@ -34,7 +34,7 @@ def cuda_kernel(
     cooperative: bool = False,
     zero_init: Sequence[str] = (),
     alignment: int = 16,
-    vmap: str | None = None,
+    vmap: str | Callable[..., Any] | None = "nodes",
     cpu: str = "auto",
     defines: Mapping[str, Any] | None = None,
     options: Sequence[str] = (),
@@ -74,8 +74,28 @@ def cuda_kernel(
             memory.
         alignment: of every array, in bytes, a power of two: what the kernel's widest load needs.
             A slice that is not so aligned is copied first.
-        vmap: ``"sequential"`` launches the kernel once per element of a batch; ``None`` refuses to
-            be batched.
+        vmap: what ``jax.vmap`` makes of a call. Keywords stay what they are in all of them.
+
+            - ``"nodes"``: a batch of B becomes B launches in one program, without edges between
+              them, so that they may run at once. The kernel sees one element at a time, at its
+              place in the batch: it is copied only where it is not aligned for the widest load that
+              it has room for, and an input that is not batched is shared. Nested batches are one.
+              More than ``options(max_batch_nodes=)`` launches become a loop of programs of that
+              size.
+            - ``"sequential"``: a loop over the elements.
+            - ``"broadcast_all"``: one launch, for arrays with one more dimension in front; inputs
+              that are not batched are repeated. ``grid`` and its like are computed anew for these
+              arrays, so the batch can be an axis of the grid: with
+              ``grid=lambda x, *, n: (jge.cdiv(n, 256), 1, x.size // n)`` the kernel reads its
+              element at ``x + blockIdx.z * n``, also in nested batches (examples/batched_grid.py).
+              ``reference`` still gets one element at a time.
+            - ``"expand_dims"``: the same, but inputs that are not batched have a dimension of 1 in
+              front. What is updated in place is repeated all the same.
+            - a function, ``rule(axis_size, in_batched, *inputs, **keywords) -> (outputs,
+              out_batched)``, as ``jax.custom_batching.custom_vmap`` takes it: ``in_batched`` has a
+              bool for each input, whose batch is its first dimension; ``out_batched`` one for each
+              output. Derivatives are taken first, by the kernel's own rules.
+            - ``None`` refuses to be batched.
         cpu: what runs on the CPU: ``"source"``, ``"reference"``, or ``"auto"``: the source where it
             can run, else the reference.
         defines: preprocessor macros: numbers, strings, ``True`` for 1, ``False`` for 0, ``None``
@@ -143,7 +163,7 @@ def kernel_call(
     cooperative: bool = False,
     zero_init: Sequence[str] = (),
     alignment: int = 16,
-    vmap: str | None = None,
+    vmap: str | Callable[..., Any] | None = "nodes",
     cpu: str = "auto",
 ) -> CudaKernel:
     """Makes a JAX function of an entry of a compiled image: no source, everything explicit.
@@ -165,7 +185,7 @@ def kernel_call(
             memory.
         alignment: of every array, in bytes, a power of two: what the kernel's widest load needs.
             A slice that is not so aligned is copied first.
-        vmap: ``None`` or ``"sequential"``.
+        vmap: what ``jax.vmap`` makes of a call, as ``cuda_kernel`` takes it.
         cpu: what runs on the CPU; an image runs on a GPU only, so ``"auto"`` is the reference.
 
     Returns:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 import numpy as np
 
 from jax_graphenc import arguments, launch
+from jax_graphenc.batching import METHODS
 from jax_graphenc.call import (
+    BatchingRule,
     CallParameter,
     CudaSource,
     KernelCall,
@@ -58,11 +60,13 @@ class CudaKernel:
         cooperative: bool,
         zero_init: Sequence[str],
         alignment: int,
-        vmap: str | None,
+        vmap: str | Callable[..., Any] | None,
         cpu: str,
     ) -> None:
-        if vmap not in (None, "sequential"):
-            raise ValueError(f"vmap={vmap!r}: None or 'sequential' is expected")
+        if vmap is not None and vmap not in METHODS and not callable(vmap):
+            raise ValueError(
+                f"vmap={vmap!r}: {', '.join(map(repr, METHODS))}, a function or None is expected"
+            )
         if cpu not in ("auto", "source", "reference"):
             raise ValueError(f"cpu={cpu!r}: 'auto', 'source' or 'reference' is expected")
         if cpu == "reference" and reference is None:
@@ -196,7 +200,9 @@ class CudaKernel:
                 spell(self._expression, self._generic), self._generic, keywords
             )
         values = Keywords({k: concrete(value, k, self.__name__) for k, value in keywords.items()})
-        return self._specialized(shapes, values, current_options().debug)(*arrays)
+        options = current_options()
+        kernel = self._specialized(shapes, values, options.debug, options.max_batch_nodes)
+        return kernel(*arrays)
 
     def _where(self, position: int) -> str:
         names = [f"'{p.name}'" for p in self._generic if p.is_input]
@@ -204,7 +210,11 @@ class CudaKernel:
         return f"kernel '{self.__name__}': input {which}"
 
     def _specialize(
-        self, shapes: tuple[tuple[tuple[Any, ...], Any], ...], keywords: Keywords, debug: bool
+        self,
+        shapes: tuple[tuple[tuple[Any, ...], Any], ...],
+        keywords: Keywords,
+        debug: bool,
+        max_batch_nodes: int,
     ) -> Callable[..., Any]:
         """The kernel for inputs of these shapes, as a jitted function with its derivative rule.
 
@@ -212,13 +222,19 @@ class CudaKernel:
         time then costs a tenth of the first.
         """
         arrays = arguments.check_arrays(shapes, self._where)
-        call = self.prepare(arrays, keywords, debug)
+        call = replace(self.prepare(arrays, keywords, debug), max_batch_nodes=max_batch_nodes)
 
         def kernel(*inputs: Any) -> Any:
             return _unpack(kernel_p.bind(*inputs, call=call))
 
         kernel.__name__ = kernel.__qualname__ = self.__name__
-        return jax.jit(self._with_rule(kernel, call, keywords.values))
+        ruled = self._with_rule(kernel, call, keywords.values)
+
+        def varying_alike(*inputs: Any) -> Any:
+            return ruled(*_vary_alike(inputs))
+
+        varying_alike.__name__ = varying_alike.__qualname__ = self.__name__
+        return jax.jit(varying_alike)
 
     def prepare(
         self,
@@ -297,7 +313,8 @@ class CudaKernel:
             cooperative=given["cooperative"],
             reference=self._reference and Reference(self._reference, keywords),
             cpu=self._cpu,
-            vmap=self._vmap,
+            vmap=BatchingRule(self._vmap, keywords) if callable(self._vmap) else self._vmap,
+            remake=_Remake(self, keywords, debug) if self._vmap in _REMADE else None,
             uncaptured=debug,
             zero_init=self._zero_init,
             alignment=self._alignment,
@@ -355,6 +372,35 @@ class CudaKernel:
             return derived(*primals), out
 
         return derived
+
+
+_REMADE = ("expand_dims", "broadcast_all")
+
+
+@dataclass(frozen=True, slots=True)
+class _Remake:
+    """Makes a call of a kernel for other inputs."""
+
+    kernel: CudaKernel
+    keywords: Keywords
+    debug: bool
+
+    def __call__(self, arrays: Sequence[arguments.Array], out_shape: Sequence[Any]) -> KernelCall:
+        return self.kernel.prepare(arrays, self.keywords, self.debug, out_shape=tuple(out_shape))
+
+
+def _vary_alike(inputs: Sequence[Any]) -> list[Any]:
+    """Inputs that all vary over the mesh axes that any varies over, as ``jax.shard_map`` tells.
+
+    Done outside of derivative rules, so that what a rule says of an input that does not vary is
+    summed over the devices.
+    """
+    has = [jax.typeof(x).manual_axis_type.varying for x in inputs]
+    axes = frozenset[Any]().union(*has)
+    return [
+        jax.lax.pcast(x, tuple(axes - of_x), to="varying") if axes - of_x else x
+        for x, of_x in zip(inputs, has, strict=True)
+    ]
 
 
 def _unpack(results: Sequence[Any]) -> Any:

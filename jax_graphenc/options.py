@@ -39,6 +39,8 @@ class Options:
             ``driver_calls()``. Read when a driver is first used.
         cache_dir: folder of compiled kernels; ``None`` switches the disk cache off. Read when a
             kernel is compiled.
+        max_batch_nodes: launches that ``jax.vmap`` may make of one call at once; a larger batch is
+            a loop. Read when a call is traced.
         max_unrolled_nodes: nodes that a counted loop of a region may have to be unrolled whole into
             a program; a longer one is unrolled in part. Read when a region is lowered.
         scratch_reuse: when memory of a program's inner values is used again: ``"path"``, where that
@@ -56,6 +58,7 @@ class Options:
     save_dot: Path | None = None
     time_driver_calls: bool = False
     cache_dir: Path | None = None
+    max_batch_nodes: int = 256
     max_unrolled_nodes: int = 4096
     scratch_reuse: str = "path"
     debug: bool = False
@@ -100,6 +103,7 @@ _KINDS = {
     "save_dot": _FOLDER,
     "time_driver_calls": _SWITCH,
     "cache_dir": _FOLDER,
+    "max_batch_nodes": _SIZE,
     "max_unrolled_nodes": _SIZE,
     "scratch_reuse": _REUSE,
     "debug": _SWITCH,

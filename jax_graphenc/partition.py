@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -12,6 +11,7 @@ from jax_graphenc.equations import Atom, Kind, is_scalar_literal, key_of
 from jax_graphenc.errors import GraphBreakError
 from jax_graphenc.flatten import FlatEquation, Flattener
 from jax_graphenc.jaxprs import holds_kernel
+from jax_graphenc.lowering import size_of
 
 # A program of more nodes is cut, since the order of its nodes takes memory that grows with their
 # square.
@@ -128,9 +128,8 @@ def _levels(
 def node_count(e: FlatEquation) -> int:
     """Nodes that an equation adds to its program, at most."""
     if e.kind is Kind.KERNEL:
-        call = e.eqn.params["call"]
-        launches: int = math.prod(size for size, _ in call.batch)
-        return launches + 2 * len(call.results)
+        count: int = e.eqn.params["call"].node_count([size_of(v.aval) for v in e.eqn.invars])
+        return count
     return len(e.eqn.invars)
 
 

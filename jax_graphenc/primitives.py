@@ -16,7 +16,7 @@ from typing import Any
 
 import jax
 from jax.extend.core import Primitive
-from jax.interpreters import ad, batching, mlir, xla
+from jax.interpreters import ad, mlir, xla
 
 from jax_graphenc import lowering
 from jax_graphenc.call import KernelCall
@@ -51,31 +51,6 @@ def _jvp(primals: Any, tangents: Any, *, call: KernelCall) -> tuple[list[Any], l
 
 
 ad.primitive_jvps[kernel_p] = _jvp
-
-
-def _batch(
-    operands: Sequence[Any], dims: Sequence[int | None], *, call: KernelCall
-) -> tuple[list[Any], list[int]]:
-    if call.vmap is None:
-        raise NotImplementedError(
-            f"kernel '{call.label}' has no batching rule. Either give cuda_kernel(..., "
-            "vmap='sequential'), which launches it once per element of the batch, or wrap it in "
-            "jax.custom_batching.custom_vmap with a rule of your own"
-        )
-    pairs = list(zip(operands, dims, strict=True))
-    batched = [jax.numpy.moveaxis(x, d, 0) for x, d in pairs if d is not None]
-
-    def one(elements: list[Any]) -> list[Any]:
-        rest = iter(elements)
-        mixed = [x if d is None else next(rest) for x, d in pairs]
-        results: list[Any] = kernel_p.bind(*mixed, call=call)
-        return results
-
-    results = jax.lax.map(one, batched)
-    return results, [0] * len(results)
-
-
-batching.primitive_batchers[kernel_p] = _batch
 
 program_p = Primitive("cuda_program")
 program_p.multiple_results = True

@@ -167,8 +167,15 @@ class ProgramBuilder:
         """
         sizes = [math.prod(shape) * dtype.itemsize for shape, dtype in call.batched_results()]
         offsets = _batch_offsets(call, [value.bytes for value in operands], sizes)
-        if any(at % call.alignment for of_one in offsets for at in of_one):
+        if not call.elements_are_aligned([value.bytes for value in operands]):
             return self._launch_apart(call, kernel, operands, offsets)
+        operands = list(operands)
+        for i, j in call.aliases().items():
+            if operands[i].bytes != sizes[j]:
+                # Each element updates a copy of its own.
+                one = sizes[j] // len(offsets[i])
+                pieces = [self.view(operands[i], at, one) for at in offsets[i]]
+                operands[i], offsets[i] = self.concatenate(pieces), offsets[len(operands) + j]
         operands = [self._aligned(value, call.alignment) for value in operands]
         for value in operands:
             value.base._alignment = max(value.base._alignment, call.alignment)

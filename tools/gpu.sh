@@ -49,7 +49,7 @@ nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
 step build build_package
 step build-cpp build_tests
 step cpp build/gpu/tests/cpp/jge_tests
-step python-gpu "${pytest[@]}" tests/gpu tests/python/test_{kernel,errors,definitions,process,program,graph,region,cases,demo,readme}.py
+step python-gpu "${pytest[@]}" tests/gpu tests/python/test_{kernel,errors,definitions,process,program,graph,region,cases,batching,matrix,demo,readme}.py
 step python-cpu env JAX_PLATFORMS=cpu "${pytest[@]}" tests/python
 step demo "$PYTHON" examples/perona_malik.py --out "$out/demo.png"
 if command -v compute-sanitizer > /dev/null; then

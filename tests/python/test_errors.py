@@ -207,11 +207,12 @@ def test_what_only_the_device_knows_is_refused_with_its_limit():
 # ---------------------------------------------------------------------- rules
 
 
-def test_derivatives_and_batches_without_a_rule_name_the_two_ways(scale):
+def test_derivatives_and_batches_without_a_rule_name_the_ways(scale):
     with pytest.raises(NotImplementedError, match=r"'scale' has no derivative.*reference=.*defvjp"):
         jax.grad(lambda x: jnp.sum(scale(x, a=1.0, n=100)))(X)
-    with pytest.raises(NotImplementedError, match=r"no batching rule.*sequential.*custom_vmap"):
-        jax.vmap(lambda x: scale(x, a=1.0, n=100))(X.reshape(2, 50))
+    alone = make(vmap=None)
+    with pytest.raises(NotImplementedError, match=r"no batching rule.*vmap='nodes'.*'sequential'"):
+        jax.vmap(lambda x: alone(x, a=1.0, n=100))(X[None])
 
 
 @pytest.mark.usefixtures("cpu")
