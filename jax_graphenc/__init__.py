@@ -1,6 +1,7 @@
 """Hand-written CUDA inside ``jax.jit``, at CUDA-graph speed."""
 
 import jax_graphenc._core  # noqa: F401 - first, so that a missing build is named plainly
+from jax_graphenc import testing
 from jax_graphenc.caches import clear_caches
 from jax_graphenc.define import cuda_kernel, kernel_call
 from jax_graphenc.device import DeviceInfo, GraphLimits, device_info, graph_limits
@@ -43,4 +44,5 @@ __all__ = [
     "options",
     "reset_stats",
     "stats",
+    "testing",
 ]

@@ -21,6 +21,8 @@ def as_array(value: Any, where: str) -> jax.Array:
     Raises:
         TypeError: for what is none.
     """
+    if isinstance(value, jax.Ref):
+        raise TypeError(f"{where} is a mutable array (jax.new_ref): pass its value, ref[...]")
     try:
         if value is not None:
             return jax.numpy.asarray(value)

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from jax_graphenc.arguments import Array
-from jax_graphenc.compiler import Entry, Source, compile_source
+from jax_graphenc.compiler import Entry, Source, compile_source, fatbin
 from jax_graphenc.errors import UnsupportedOnCpuError
 from jax_graphenc.options import current as current_options
 from jax_graphenc.parameters import Role
@@ -52,15 +52,35 @@ class CudaSource:
 
     source: Source
 
-    def image(self, expression: str, target: str) -> tuple[bytes, Entry]:
-        """Compiles, or finds in the cache; raises what the compiler raises."""
+    def image(self, expression: str, targets: Sequence[str]) -> tuple[bytes, Entry]:
+        """Compiles, or finds in the cache; raises what the compiler raises.
+
+        Raises:
+            TypeError: if the kernel's parameters are not the same on all targets.
+        """
         expressions = [expression]
-        if target != "cpu":
+        if targets[0] != "cpu":
             # A GPU image holds every extern "C" kernel of the source anyway: one image for all.
             expressions += [k for k in _extern_c_kernels(self.source) if k != expression]
             expressions.sort()
-        image = compile_source(self.source, expressions, target, current_options().cache_dir)
-        return image.data, image.entries[expressions.index(expression)]
+        folder = current_options().cache_dir
+        images = [compile_source(self.source, expressions, t, folder) for t in targets]
+        entries = [image.entries[expressions.index(expression)] for image in images]
+        for target, entry in zip(targets, entries, strict=True):
+            if entry != entries[0]:
+                raise TypeError(
+                    f"kernel '{expression}' is {_spelled(entries[0])} on {targets[0]} and "
+                    f"{_spelled(entry)} on {target}: one call takes the same parameters "
+                    "everywhere, so lower for one of them at a time"
+                )
+        if len(images) == 1:
+            return images[0].data, entries[0]
+        pairs = zip(targets, images, strict=True)
+        return fatbin.join(tuple((target, image.data) for target, image in pairs)), entries[0]
+
+
+def _spelled(entry: Entry) -> str:
+    return f"{entry.symbol}({', '.join(entry.types)})"
 
 
 @functools.lru_cache(maxsize=256)
@@ -75,14 +95,14 @@ class Prebuilt:
 
     images: tuple[tuple[str, bytes], ...]
 
-    def image(self, expression: str, target: str) -> tuple[bytes, Entry | None]:
+    def image(self, expression: str, targets: Sequence[str]) -> tuple[bytes, Entry | None]:
         """Picks the platform's image; the names in it are the user's business.
 
         Raises:
             UnsupportedOnCpuError: if there is none for the CPU.
             ValueError: if there is none for CUDA.
         """
-        platform = "cpu" if target == "cpu" else "cuda"
+        platform = "cpu" if targets[0] == "cpu" else "cuda"
         images = dict(self.images)
         if platform not in images:
             kind = UnsupportedOnCpuError if platform == "cpu" else ValueError

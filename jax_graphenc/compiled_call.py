@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 from jax_graphenc import program
@@ -37,8 +38,9 @@ def compile_for(call: KernelCall, target: Target) -> program.Kernel | None:
     if target.platform == "cpu" and call.cpu == "reference":
         return None
     try:
-        check_device(call, target.info)
-        return _compile(call, target.architecture)
+        for info in target.infos:
+            check_device(call, info)
+        return _compile(call, target.architectures)
     except (CompilerNotFoundError, UnsupportedOnCpuError, LaunchLimitError) as error:
         if target.platform != "cpu" or call.reference is None or call.cpu == "source":
             raise
@@ -52,8 +54,8 @@ def compile_for(call: KernelCall, target: Target) -> program.Kernel | None:
         return None
 
 
-def _compile(call: KernelCall, architecture: str) -> program.Kernel:
-    image, entry = call.code.image(call.expression, architecture)
+def _compile(call: KernelCall, architectures: Sequence[str]) -> program.Kernel:
+    image, entry = call.code.image(call.expression, architectures)
     if entry is not None:
         _check_entry(call, entry)
     return program.Kernel(
@@ -120,21 +122,22 @@ def check_device(call: KernelCall, info: dict[str, Any]) -> None:
     """Refuses what this kind of device cannot launch, while the user's line is still known.
 
     The native part checks again, against the kernel's own needs, since a saved program may meet
-    another device.
+    another device. What ``info`` does not have is not known here, and left to it.
 
     Raises:
         LaunchLimitError: with the limit that is exceeded.
     """
-    shared, cluster = info["shared_memory_per_block_optin"], math.prod(call.cluster)
+    shared = info.get("shared_memory_per_block_optin", math.inf)
+    cluster = math.prod(call.cluster)
     asks = f"kernel '{call.label}' asks for"
     if call.shared_bytes > shared:
         raise LaunchLimitError(
             f"{asks} shared_mem={call.shared_bytes} bytes; the limit on {info['name']} is {shared}"
         )
-    if cluster > info["max_cluster"]:
+    if cluster > info.get("max_cluster", math.inf):
         raise LaunchLimitError(
             f"{asks} clusters of {cluster} blocks; the limit on {info['name']} is "
             f"{info['max_cluster']}"
         )
-    if call.cooperative and not info["cooperative_launch"]:
+    if call.cooperative and not info.get("cooperative_launch", True):
         raise LaunchLimitError(f"{asks} a cooperative launch, which {info['name']} does not have")

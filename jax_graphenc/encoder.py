@@ -291,9 +291,9 @@ def _program(
     driver = driver_of(device)
     info = _core.device_info(driver, _ordinal(device))
     if driver == "host":
-        target = Target("cpu", "cpu", info)
+        target = Target("cpu", ("cpu",), (info,))
     else:
-        target = Target("cuda", architecture(info), info)
+        target = Target("cuda", (architecture(info),), (info,))
     compiled = compile_for(replace(call, cpu="source"), target)
     assert compiled is not None
     builder = ProgramBuilder(call.label)

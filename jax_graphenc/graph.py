@@ -11,7 +11,7 @@ import jax
 import jax_graphenc.rewrite  # noqa: F401 - how regions are lowered
 from jax_graphenc.options import current as current_options
 from jax_graphenc.partition import check_whole
-from jax_graphenc.region import region_p, trace
+from jax_graphenc.region import check_no_refs, region_p, trace
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -51,8 +51,10 @@ def graph(
 
     The kernels in a region are gathered into as few programs as what stands between them allows,
     wherever the call is: in ``jax.jit`` or outside, under ``jax.grad``, ``jax.vmap``,
-    ``jax.checkpoint``, in loops and in ``jax.shard_map``. Under ``jax.disable_jit`` the function
-    itself is called. Use it bare, as ``@jge.graph``, or with options, as
+    ``jax.checkpoint``, in loops and in ``jax.shard_map``. A policy of ``jax.checkpoint`` sees a
+    region as one operation and no names inside; name its results, as in
+    ``checkpoint_name(step(u, v), "state")``. Under ``jax.disable_jit`` the function itself is
+    called. Use it bare, as ``@jge.graph``, or with options, as
     ``@jge.graph(name="step")``::
 
         @jge.graph
@@ -60,8 +62,8 @@ def graph(
             return advance(u, v), damp(v)
 
     Args:
-        fn: a function of pytrees of arrays that ``jax.jit`` could trace; mutable arrays
-            (``jax.new_ref``) are not supported.
+        fn: a function of pytrees of arrays that ``jax.jit`` could trace. Mutable arrays
+            (``jax.new_ref``) are read and written outside: ``ref[...] = step(ref[...])``.
         name: for drawings, profiles and messages; the function's own by default.
         strict: refuses a function whose kernels do not fit into one program.
         static_argnums: arguments that are Python values, hashable, as ``jax.jit`` takes them.
@@ -72,7 +74,7 @@ def graph(
         as ``lower``. On a class it is a method; ``self`` is then an argument like any other.
 
     Raises:
-        TypeError: if ``fn`` is not callable.
+        TypeError: if ``fn`` is not callable; when it is traced, if it uses mutable arrays.
         GraphBreakError: with ``strict``, when it is traced, if operations of XLA's come between
             its kernels; it names each with its line.
     """
@@ -115,6 +117,7 @@ def graph(
             tree, [x if t else None for t, x in zip(traced, leaves, strict=True)]
         )
         jaxpr, captured = trace(call, *args, **kwargs)
+        check_no_refs(jaxpr, region_name)
         if strict:
             check_whole(jaxpr, region_name, current_options().max_unrolled_nodes)
         results = region_p.bind(

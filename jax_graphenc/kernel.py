@@ -329,6 +329,18 @@ class CudaKernel:
 
     # ------------------------------------------------------------------ derivatives
 
+    @property
+    def has_own_rule(self) -> bool:
+        """Whether ``defvjp`` or ``defjvp`` was called."""
+        return self._rule is not None
+
+    @property
+    def derivative(self) -> str | None:
+        """The kind of its derivative rule: ``"jvp"``, ``"vjp"``, or ``None`` without one."""
+        if self._rule is None:
+            return None if self._reference is None else "jvp"
+        return "vjp" if len(self._rule) == 2 else "jvp"
+
     def defvjp(self, fwd: Callable[..., Any], bwd: Callable[..., Any]) -> None:
         """Sets the reverse-mode rule, as ``jax.custom_vjp`` takes it; it wins over ``reference``.
 

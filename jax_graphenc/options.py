@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import jax
 import platformdirs
 
 from jax_graphenc import _core
@@ -46,6 +48,11 @@ class Options:
         scratch_reuse: when memory of a program's inner values is used again: ``"path"``, where that
             keeps nothing from running at the same time; ``"order"``, as soon as the program's
             order allows, which takes the least memory; ``"never"``. Read when a region is lowered.
+        cuda_targets: architectures that kernels are compiled for when a call is lowered for CUDA,
+            instead of the GPUs at hand: ``("sm_80", "sm_90a")``, or a text with commas.
+            ``"compute_80"`` is PTX, for devices of compute capability 8.0 and later whose driver is
+            as new as the compiler. ``()``, the default, takes the GPUs at hand. Read when a call is
+            lowered; a change makes JAX forget what it has traced and compiled.
         debug: synchronize after every kernel and name the one that failed. Read when a call is
             traced (it keeps the call out of XLA's command buffers) and at each execution.
     """
@@ -61,6 +68,7 @@ class Options:
     max_batch_nodes: int = 256
     max_unrolled_nodes: int = 4096
     scratch_reuse: str = "path"
+    cuda_targets: tuple[str, ...] = ()
     debug: bool = False
 
 
@@ -75,6 +83,21 @@ def _boolean(text: str) -> bool:
 
 def _folder(value: str | os.PathLike[str] | None) -> Path | None:
     return Path(value).expanduser().absolute() if value else None
+
+
+_ARCHITECTURE = re.compile(r"(?:sm|compute)_[1-9]\d+[af]?")
+
+
+def _names(value: str | Sequence[str]) -> tuple[str, ...]:
+    """The parts of a text with commas, or of a sequence; each once."""
+    parts = value.split(",") if isinstance(value, str) else value
+    return tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
+
+
+def _are_targets(value: Any) -> bool:
+    if not isinstance(value, str | tuple | list) or not all(isinstance(v, str) for v in value):
+        return False
+    return all(_ARCHITECTURE.fullmatch(name) for name in _names(value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +115,7 @@ _SIZE = _Kind("a positive integer", lambda v: _is_integer(v, 1), int)
 _COUNT = _Kind("an integer from 0 on", lambda v: _is_integer(v, 0), int)
 _SWITCH = _Kind("True or False (1 or 0)", lambda v: isinstance(v, bool), _boolean)
 _REUSE = _Kind(f"one of {', '.join(REUSE)}", lambda v: v in REUSE, str)
+_TARGETS = _Kind("a list of architectures such as sm_90a or compute_80", _are_targets, str, _names)
 _FOLDER = _Kind("a folder", lambda v: isinstance(v, str | os.PathLike | None), str, _folder)
 
 _KINDS = {
@@ -106,6 +130,7 @@ _KINDS = {
     "max_batch_nodes": _SIZE,
     "max_unrolled_nodes": _SIZE,
     "scratch_reuse": _REUSE,
+    "cuda_targets": _TARGETS,
     "debug": _SWITCH,
 }
 
@@ -130,7 +155,7 @@ def _from_environment() -> Options:
 
 
 _lock = threading.Lock()
-_current: Options
+_current = Options()
 
 
 def current() -> Options:
@@ -140,7 +165,11 @@ def current() -> Options:
 
 def _install(options: Options) -> None:
     global _current
+    changed = options.cuda_targets != _current.cuda_targets
     _current = options
+    if changed:
+        # JAX would hand out what it lowered for other architectures: it does not know of them.
+        jax.clear_caches()
     _core.set_options(
         max_ops_per_graph=options.max_ops_per_graph or 0,
         max_mb_per_graph=options.max_mb_per_graph or 0,

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-from jax.extend.core import ClosedJaxpr, JaxprEqn, Primitive, Var, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Primitive, Var, jaxpr_as_fun
 from jax.interpreters import ad, batching, partial_eval, xla
 
 from jax_graphenc.jaxprs import kept
@@ -68,6 +68,37 @@ def _depends(jaxpr: ClosedJaxpr, operands: Mask) -> Mask:
         if eqn.effects or any(isinstance(v, Var) and v in reached for v in eqn.invars):
             reached.update(eqn.outvars)
     return tuple(isinstance(v, Var) and v in reached for v in jaxpr.jaxpr.outvars)
+
+
+def check_no_refs(jaxpr: ClosedJaxpr, name: str) -> None:
+    """Refuses mutable arrays, of the caller and made inside.
+
+    Raises:
+        TypeError: if there are any.
+    """
+    if any(_is_ref(v.aval) for v in jaxpr.jaxpr.invars) or _makes_refs(jaxpr.jaxpr):
+        raise TypeError(
+            f"region '{name}' uses a mutable array (jax.new_ref), which a region cannot: read and "
+            "write it outside, as in ref[...] = step(ref[...])"
+        )
+
+
+def _is_ref(aval: Any) -> bool:
+    return hasattr(aval, "inner_aval")  # the type of jax.Ref has no public name
+
+
+def _makes_refs(jaxpr: Any) -> bool:
+    # Without an effect they are the equation's own business, as in Pallas.
+    return any(
+        any(_is_ref(v.aval) for v in eqn.outvars)
+        or any(
+            _makes_refs(part)
+            for part in jax.tree.leaves(list(eqn.params.values()))
+            if isinstance(part, ClosedJaxpr | Jaxpr)
+        )
+        for eqn in jaxpr.eqns
+        if eqn.effects
+    )
 
 
 def _abstract_eval(*operands: Any, jaxpr: ClosedJaxpr, name: str, strict: bool) -> Any:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import numpy as np
 from jax.extend import core
 from jax.interpreters import mlir
@@ -205,10 +206,13 @@ def _lower(
         target = target_of(platform)
     except NoGpuError as error:
         raise RuntimeError(f"region '{name}' cannot be lowered for CUDA: {error}") from None
-    new = Rewriter(name, target).rewrite(jaxpr)
-    lowered: Sequence[Any] = mlir.lower_fun(core.jaxpr_as_fun(new), multiple_results=True)(
-        ctx, *operands
-    )
+    function = core.jaxpr_as_fun(Rewriter(name, target).rewrite(jaxpr))
+
+    def named(*operands: Any) -> Any:
+        with jax.named_scope(name):  # what profilers show
+            return function(*operands)
+
+    lowered: Sequence[Any] = mlir.lower_fun(named, multiple_results=True)(ctx, *operands)
     return lowered
 
 

@@ -9,52 +9,84 @@ from typing import Any, Literal
 import jax
 
 from jax_graphenc import _core
+from jax_graphenc.options import current as current_options
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A kind of device.
+    """A kind of device, or several that one image is made for.
 
     Attributes:
         platform: as JAX calls it.
-        architecture: what to compile for: ``"cpu"``, ``"sm_90a"``.
-        info: what such devices have in common, as the native part tells it.
+        architectures: what to compile for: ``("cpu",)``, ``("sm_80", "sm_90a")``.
+        infos: what is known of such devices, each as the native part tells it.
     """
 
     platform: Literal["cpu", "cuda"]
-    architecture: str
-    info: dict[str, Any] = field(compare=False)
+    architectures: tuple[str, ...]
+    infos: tuple[dict[str, Any], ...] = field(compare=False)
 
 
 class NoGpuError(RuntimeError):
     """This process has no GPU, or GPUs of different architectures; the message says what to do."""
 
 
-@functools.cache
 def target_of(platform: str) -> Target:
-    """The devices of a platform in this process.
+    """What a call that is lowered for a platform is compiled for.
 
     Raises:
-        NoGpuError: if they have nothing in common.
+        NoGpuError: if this process's GPUs have nothing in common, and ``options(cuda_targets=)``
+            names none.
     """
+    if platform == "cuda" and (names := current_options().cuda_targets):
+        return Target("cuda", names, tuple(_limits_of(name) for name in names))
+    return _devices_of(platform)
+
+
+@functools.cache
+def _devices_of(platform: str) -> Target:
     if platform == "cpu":
-        return Target("cpu", "cpu", _core.device_info("host", 0))
+        return Target("cpu", ("cpu",), (_core.device_info("host", 0),))
     try:
         gpus = jax.local_devices(backend="cuda")
     except RuntimeError as error:
         raise NoGpuError(
-            "that needs a machine with the GPU that the kernel will run on, for now, and JAX has "
-            f"none here ({error})"
+            "JAX has no GPU here to compile for; name what the kernel will run on, as in "
+            f"jge.options(cuda_targets='sm_90a') ({error})"
         ) from error
     infos = [_core.device_info("cuda", gpu.local_hardware_id) for gpu in gpus]
     found = sorted({(info["compute_major"], info["compute_minor"]) for info in infos})
     if len(found) != 1:
+        names = ",".join(sorted({architecture(info) for info in infos}))
         raise NoGpuError(
             "this process's GPUs have different compute capabilities "
             f"({', '.join(f'{a}.{b}' for a, b in found)}): make one kind visible with "
-            "CUDA_VISIBLE_DEVICES"
+            f"CUDA_VISIBLE_DEVICES, or compile for all with jge.options(cuda_targets='{names}')"
         )
-    return Target("cuda", architecture(infos[0]), infos[0])
+    return Target("cuda", (architecture(infos[0]),), (infos[0],))
+
+
+# Shared memory that a block can have, in KB, by compute capability (CUDA C++ programming guide,
+# table "Technical Specifications per Compute Capability").
+_SHARED_KB = {75: 64, 80: 163, 86: 99, 87: 163, 88: 99, 89: 99, 90: 227, 100: 227, 103: 227}
+_SHARED_KB |= {110: 227, 120: 99, 121: 99}
+_PORTABLE_CLUSTER = 8
+
+
+def _limits_of(name: str) -> dict[str, Any]:
+    """What is known of every device that runs code for an architecture."""
+    kind, _, number = name.partition("_")
+    if kind != "sm":
+        return {"name": name}  # PTX runs on devices to come, too
+    capability = int(number.rstrip("af"))
+    limits: dict[str, Any] = {
+        "name": name,
+        "max_cluster": _PORTABLE_CLUSTER if capability >= 90 else 1,
+        "cooperative_launch": True,
+    }
+    if capability in _SHARED_KB:
+        limits["shared_memory_per_block_optin"] = _SHARED_KB[capability] * 1024
+    return limits
 
 
 def architecture(info: dict[str, Any]) -> str:

@@ -56,7 +56,7 @@ def compile_source(
     Args:
         source: The source.
         expressions: Its kernels: `"saxpy"`, `"scale<float>"`.
-        target: `"cpu"`, or an architecture such as `"sm_90a"`.
+        target: `"cpu"`, or an architecture such as `"sm_90a"` or `"compute_90"`.
         cache_dir: Folder of the cache on disk; None for no such cache.
 
     Returns:
@@ -155,7 +155,7 @@ def _load_or_compile(
     if target == "cpu":
         image = host.compile_shared_object(source, expressions)
     else:
-        image = nvrtc.compile_cubin(source, expressions, target)
+        image = nvrtc.compile_image(source, expressions, target)
     memory.count("compiled")
     if cache_dir is not None:
         header = {"entries": [asdict(entry) for entry in image.entries], "log": image.log}

@@ -67,7 +67,7 @@ _UNSUPPORTED = tuple(
          "textures and surfaces ({}) are not supported on the CPU"),
         (r"\bwmma\b|\bmma\.h\b", "tensor core operations ({}) are not supported on the CPU"),
         (r"\bcub\b|\bcuda::|\bcuda/|\bthrust\b", "{} is not available on the CPU"),
-        (r"\bcuda_fp8\.h|\b__nv_fp8\w*", "8-bit floats ({}) are not supported on the CPU yet"),
+        (r"\b__nv_cvt_\w+|\b__nv_fp8\w*", "not all of 8-bit floats ({}) is supported on the CPU"),
         (r"\bcuda_pipeline\w*|\bmbarrier\w*", "asynchronous copies ({}) run on NVIDIA GPUs only"),
         (r"\b__(?:f(?:add|sub|mul|div|maf|rcp|sqrt)|d(?:add|sub|mul|div|rcp|sqrt)|fma)f?_r[zud]\b",
          "{}() is not supported on the CPU: there is no directed rounding"),

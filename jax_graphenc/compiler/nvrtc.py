@@ -1,4 +1,4 @@
-"""CUDA C++ to cubin, by NVRTC. Needs neither a GPU nor a driver."""
+"""CUDA C++ to cubin or PTX, by NVRTC. Needs neither a GPU nor a driver."""
 
 from __future__ import annotations
 
@@ -102,13 +102,13 @@ def headers_digest() -> str:
     return folder_digest(_STAND_INS)
 
 
-def compile_cubin(source: Source, expressions: Sequence[str], target: str) -> Image:
-    """Compiles a source to a cubin.
+def compile_image(source: Source, expressions: Sequence[str], target: str) -> Image:
+    """Compiles a source to a cubin, or to PTX.
 
     Args:
         source: The source.
         expressions: Its kernels to keep: `"saxpy"`, `"scale<float>"`.
-        target: The real architecture: `"sm_90a"`.
+        target: The architecture: `"sm_90a"` for a cubin, `"compute_90"` for PTX.
 
     Raises:
         CompilerNotFoundError: NVRTC is not installed.
@@ -136,8 +136,11 @@ def compile_cubin(source: Source, expressions: Sequence[str], target: str) -> Im
             name: _check(nvrtc.nvrtcGetLoweredName(program, name.encode())).decode()
             for name in (*expressions, *probes)
         }
+        virtual = target.startswith("compute_")
         return Image(
-            _bytes(program, nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN),
+            ptx.encode()
+            if virtual
+            else _bytes(program, nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN),
             tuple(
                 Entry(
                     expression,

@@ -445,9 +445,7 @@ def test_refused_with_line_and_way_out(body: str, construct: str) -> None:
     assert "my kernel.cu:102" in caught.value.log
 
 
-@pytest.mark.parametrize(
-    "header", ["cooperative_groups.h", "cooperative_groups/reduce.h", "mma.h", "cuda_fp8.h"]
-)
+@pytest.mark.parametrize("header", ["cooperative_groups.h", "cooperative_groups/reduce.h", "mma.h"])
 def test_refused_headers(header: str) -> None:
     with pytest.raises(UnsupportedOnCpuError, match=r"my kernel\.cu:100") as caught:
         compile_(f"#include <{header}>\n{SAXPY}", "saxpy")

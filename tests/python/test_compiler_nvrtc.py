@@ -24,7 +24,7 @@ SAXPY = """extern "C" __global__ void saxpy(const float* x, float* y, float a, i
 
 def compile_(text: str, *names: str, target: str = "sm_90a", **more: object) -> Image:
     source = Source(text, "my kernel.cu", line=100, **more)  # type: ignore[arg-type]
-    return nvrtc.compile_cubin(source, names, target)
+    return nvrtc.compile_image(source, names, target)
 
 
 def test_saxpy() -> None:
@@ -143,7 +143,7 @@ def test_defines_options_and_includes(tmp_path: Path) -> None:
     path.write_text(text)
     options = (f"-I{tmp_path}/extra", "-DB=400", "--std=c++20")
     source = Source(text, str(path), 1, (("A", "30"),), options, folder=tmp_path)
-    nvrtc.compile_cubin(source, ["saxpy"], "sm_90a")
+    nvrtc.compile_image(source, ["saxpy"], "sm_90a")
 
 
 def test_users_macros_stay_out_of_our_headers() -> None:

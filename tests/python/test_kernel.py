@@ -96,30 +96,6 @@ def test_in_place_on_a_donated_argument_copies_nothing(add_one):
     np.testing.assert_array_equal(compiled(jnp.arange(100.0)), np.arange(100) + 2)
 
 
-# 8-bit floats are left to the compilers' tests: the CPU has no cuda_fp8.h yet.
-@pytest.mark.parametrize(
-    "dtype",
-    [
-        *(jnp.bool_, jnp.int8, jnp.uint8, jnp.int16, jnp.uint16, jnp.int32, jnp.uint32),
-        *(jnp.int64, jnp.uint64, jnp.float16, jnp.bfloat16, jnp.float32, jnp.float64),
-    ],
-)
-def test_templates_over_dtypes(dtype):
-    copy = jge.cuda_kernel(
-        "template <typename T> __global__ void copy(const T* x, T* out, int n) {"
-        "  int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) out[n - 1 - i] = x[i]; }",
-        "copy<{x}>",
-        out_shape=lambda x, **_: x,
-        grid=lambda x, **_: jge.cdiv(x.size, 32),
-        block=32,
-    )
-    with jax.enable_x64(True):
-        x = jnp.asarray(np.arange(50) % 7).astype(dtype)
-        out = copy(x, n=x.size)
-        assert out.dtype == x.dtype
-        np.testing.assert_array_equal(out, x[::-1])
-
-
 @pytest.mark.parametrize("dtype", [jnp.complex64, jnp.complex128])
 def test_complex_numbers(dtype):
     conjugate = jge.cuda_kernel(
