@@ -277,13 +277,26 @@ def may_split(call: KernelCall) -> bool:
 
 def is_split(ctx: mlir.LoweringRuleContext, call: KernelCall) -> bool:
     """Whether a call is lowered by its rule."""
-    # Where some axes of a mesh are manual, JAX does not tell a rule about the others.
     return (
         call.sharding is not None
         and call.sharding.rule.splits
-        and is_partitioned(ctx)
-        and isinstance(ctx.module_context.axis_context, mlir.ShardingContext)
+        and _sharding_context(ctx) is not None
     )
+
+
+def _sharding_context(ctx: mlir.LoweringRuleContext) -> mlir.ShardingContext | None:
+    """What XLA partitions over, with devices and mesh; ``None`` where JAX tells a rule nothing.
+
+    That is where some axes of a mesh are manual, among others.
+    """
+    context = ctx.module_context.axis_context
+    if not isinstance(context, mlir.ShardingContext) or context.num_devices == 1:
+        return None
+    # The arguments' mesh, or that of jax.set_mesh.
+    mesh = context.abstract_mesh or jax.sharding.get_abstract_mesh()
+    if context.device_assignment is None or mesh.size != context.num_devices:
+        return None
+    return mlir.ShardingContext(context.num_devices, context.device_assignment, mesh)
 
 
 def warn_of_gather(ctx: mlir.LoweringRuleContext, what: str, advice: str) -> None:
@@ -318,8 +331,7 @@ def lower_split(
 
     def partition(mesh: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
         arrays = (*inputs, *outputs)
-        mesh, specs = _agree(mesh, names, arrays)
-        shardings = [NamedSharding(mesh, spec) for spec in specs]
+        shardings = _agree(mesh, names, arrays)
         shapes = [s.shard_shape(x.shape) for s, x in zip(shardings, arrays, strict=True)]
         part = _part(call, inputs, shapes)
 
@@ -328,8 +340,17 @@ def lower_split(
 
         return mesh, compute, tuple(shardings[len(inputs) :]), tuple(shardings[: len(inputs)])
 
-    whole.def_partition(partition, sharding_rule=_shardy_rule(names, len(operands)))
-    lowered: Sequence[Any] = mlir.lower_fun(whole, multiple_results=True)(ctx, *operands)
+    def infer(mesh: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
+        return tuple(_agree(mesh, names, inputs)[len(inputs) :])
+
+    whole.def_partition(
+        partition,
+        infer_sharding_from_operands=infer,  # for JAX's older partitioner
+        sharding_rule=_shardy_rule(names, len(operands)),
+    )
+    module = ctx.module_context.replace(axis_context=_sharding_context(ctx))
+    lower = mlir.lower_fun(whole, multiple_results=True)
+    lowered: Sequence[Any] = lower(ctx.replace(module_context=module), *operands)
     return lowered
 
 
@@ -353,21 +374,20 @@ def _shardy_rule(names: Sequence[Names], operands: int) -> SdyShardingRule:
     )
 
 
-def _agree(
-    mesh: Any, names: Sequence[Names], arrays: Sequence[Any]
-) -> tuple[Any, list[PartitionSpec]]:
+def _agree(mesh: Any, names: Sequence[Names], arrays: Sequence[Any]) -> list[NamedSharding]:
     """How each array is split, from what the partitioner proposes: every name in one way.
 
-    Outputs come first, since they are most often where the partitioner came from.
+    Args:
+        mesh: the devices, as JAX gives them to a rule.
+        names: of the dimensions of inputs and outputs.
+        arrays: the inputs, and the outputs if something is proposed for them.
+
+    Returns:
+        For each of the inputs and outputs.
     """
-    if any(not isinstance(x.sharding, NamedSharding) for x in arrays):
-        # No mesh that JAX knows of: whole is always right.
-        devices = sorted(arrays[0].sharding.device_set, key=lambda device: device.id)
-        mesh = jax.sharding.Mesh(devices, ("devices",))
-        return mesh, [PartitionSpec(*[None] * len(dims)) for dims in names]
     split: dict[str, Any] = {}
     used: set[Any] = set()
-    for dims, x in reversed(list(zip(names, arrays, strict=True))):
+    for dims, x in zip(names, arrays, strict=False):
         for name, size, axes in zip(dims, x.shape, tuple(x.sharding.spec), strict=True):
             if name is None or name in split or axes is None or used & {*_axes(axes)}:
                 continue
@@ -375,7 +395,10 @@ def _agree(
             if size % math.prod(mesh.shape[axis] for axis in _axes(axes)) == 0:
                 split[name] = axes
                 used.update(_axes(axes))
-    return mesh, [PartitionSpec(*(split.get(name) if name else None for name in d)) for d in names]
+    return [
+        NamedSharding(mesh, PartitionSpec(*(split.get(name) if name else None for name in dims)))
+        for dims in names
+    ]
 
 
 def _axes(axes: Any) -> tuple[Any, ...]:

@@ -216,7 +216,8 @@ def put(mesh, x, *spec):
 
 def gathers(function, *args):
     """Whether arrays are moved between devices, whole or in part."""
-    text = jax.jit(function).lower(*args).compile().as_text()
+    jitted = function if hasattr(function, "lower") else jax.jit(function)
+    text = jitted.lower(*args).compile().as_text()
     return re.search("all-gather|all-to-all|collective-permute|all-reduce", text) is not None
 
 
@@ -249,6 +250,7 @@ def check_split_calls():
         assert not gathers(row_sums, x)
         close(row_sums(x), X.sum(1))
         is_as(row_sums(x), mesh, "d")
+        assert "need_replication=" in jax.jit(row_sums).lower(x).as_text()
 
 
 def check_parts_are_calls_for_local_shapes():
@@ -343,6 +345,9 @@ def check_other_shardings_are_brought_into_form():
         f = jax.jit(affine, out_shardings=NamedSharding(mesh, P(*spec)))
         close(f(put(mesh, X, "d"), put(mesh, W)), affine_in_numpy(X, W))
         is_as(f(put(mesh, X, "d"), put(mesh, W)), mesh, *spec)
+    # What is asked of the output is computed as such, where inputs do not say otherwise.
+    f = jax.jit(affine, out_shardings=NamedSharding(mesh, P("d", "e")))
+    assert not gathers(f, put(mesh, X), put(mesh, W))
     # Parts of different sizes are not made: the kernel would see what they are padded with.
     mesh = mesh_of(AxisType.Auto, 8)
 
@@ -352,8 +357,49 @@ def check_other_shardings_are_brought_into_form():
     close(jax.jit(uneven)(put(mesh, X, "d"), put(mesh, W)), affine_in_numpy(X[:11], W))
 
 
+def check_shardings_from_within():
+    """Constraints say how arrays are split, and arguments do not."""
+    mesh = mesh_of(AxisType.Auto, 4, 2)
+
+    def f(x, w):
+        return affine(jax.lax.with_sharding_constraint(x, P("d")), w)
+
+    def with_concrete_mesh(x, w):
+        return affine(jax.lax.with_sharding_constraint(x, NamedSharding(mesh, P("d"))), w)
+
+    with jax.set_mesh(mesh):
+        traced = jax.jit(f).trace(X, W)
+    for lowered in (traced.lower(), jax.jit(with_concrete_mesh).lower(X, W)):
+        y, found = caught(lambda c=lowered: c.compile()(X, W))
+        close(y, affine_in_numpy(X, W))
+        is_as(y, mesh, "d")
+        assert not found
+    with jax.set_mesh(mesh):
+        assert not gathers(f, X, W)
+        y, found = caught(jax.jit(lambda x, w: f(x, w)), X, W)
+        close(y, affine_in_numpy(X, W))
+        is_as(y, mesh, "d")
+        assert not found
+
+
+def check_the_older_partitioner():
+    mesh = mesh_of(AxisType.Auto, 4, 2)
+    shardy = jax.config.jax_use_shardy_partitioner
+    jax.config.update("jax_use_shardy_partitioner", False)
+    try:
+        for spec, w_spec in LAYOUTS:
+            x, w = put(mesh, X, *spec), put(mesh, W, *w_spec)
+            f = jax.jit(lambda x, w: affine(x, w))
+            assert not gathers(f, x, w)
+            is_as(f(x, w), mesh, *spec)
+            close(f(x, w), affine_in_numpy(X, W))
+        close(jax.jit(row_sums)(put(mesh, X, "d", "e")), X.sum(1))
+    finally:
+        jax.config.update("jax_use_shardy_partitioner", shardy)
+
+
 def check_explicit_axes_are_in_the_types():
-    with jax.set_mesh(mesh_of(AxisType.Explicit, 4, 2)) as mesh:
+    with jax.set_mesh(mesh_of(AxisType.Explicit, 4, 2)):
         mesh = jax.sharding.get_mesh()
         x, w = put(mesh, X, "d", "e"), put(mesh, W, "e")
         assert jax.eval_shape(affine, x, w).sharding.spec == P("d", "e")
