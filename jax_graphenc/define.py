@@ -83,11 +83,11 @@ def cuda_kernel(
         values: by-value parameters that calls need not give: by name, a value or a function as
             above, such as ``{"n": lambda x, **_: x.size}``. A keyword of the call wins.
         sharding: the dimensions that may be split over devices, by array, in the kernel's order:
-            ``"b n, n -> b n"``. A dimension with a name may be, and all of that name are split
-            alike; ``_`` is one that stays whole, and ``...`` in front stands for any number of
-            dimensions that may be split: ``"... _ -> ... _"``. Every output has every name, so a
-            kernel that sums over ``n`` has ``"b _ -> b"``. An array that is sharded otherwise is
-            brought into that form first. On each device the kernel is called for that device's
+            ``"b n, n -> b n"``. One with a name may be, and all of that name are split alike; ``_``
+            is one that stays whole; ``...`` in front is any number that may be, where an input's
+            that is 1 beside larger ones stays whole. Every output has every name, so a kernel that
+            sums over its last dimension has ``"... _ -> ..."``. An array that is sharded otherwise
+            is brought into that form first. On each device the kernel is called for that device's
             part: ``out_shape``, ``grid``, ``values`` and the rest are functions of its shapes, and
             a keyword of the call is the same for all, so take what counts elements from
             ``values``. Without it, sharded inputs are gathered, with a ``GatherWarning``; inside

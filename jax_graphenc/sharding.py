@@ -117,34 +117,69 @@ def _words(part: str, where: str) -> tuple[str, ...]:
     return words
 
 
-def dimensions(rule: Rule, shapes: Sequence[tuple[int, ...]], kernel: str) -> list[Names]:
+def dimensions(
+    rule: Rule, shapes: Sequence[tuple[int, ...]], kernel: str, extra: int = 0
+) -> list[Names]:
     """The names of the dimensions of arrays of these shapes: the inputs', then the outputs'.
+
+    Args:
+        rule: of the kernel.
+        shapes: of the arrays.
+        kernel: its name, for messages.
+        extra: dimensions that every array has in front of those that the rule speaks of. They may
+            be split, and so may those of ``...``; one of size 1 beside larger ones stays whole.
 
     Raises:
         ValueError: if the rule does not fit.
     """
     sizes: dict[str, int] = {}
-    found = []
+    given: list[list[str | None]] = []
     dots: int | None = None
     for words, shape in zip((*rule.inputs, *rule.outputs), shapes, strict=True):
         names: list[str | None] = [word if word != "_" else None for word in words]
         if words[:1] == ("...",):
-            rest = len(shape) - len(words) + 1
+            rest = len(shape) - extra - len(words) + 1
             dots = rest if dots is None else dots
             names[:1] = [f"...{i}" for i in range(dots)]
+        names[:0] = [f"...extra {i}" for i in range(extra)]
         if len(names) != len(shape):
             raise ValueError(
                 f"kernel '{kernel}': sharding= has '{' '.join(words)}' for an array of shape "
                 f"{shape}"
             )
         for name, size in zip(names, shape, strict=True):
-            if name is not None and sizes.setdefault(name, size) != size:
+            if name is not None:
+                known = sizes.setdefault(name, size)
+                sizes[name] = size if name.startswith("...") and known == 1 else known
+        given.append(names)
+    found = []
+    for i, (names, shape) in enumerate(zip(given, shapes, strict=True)):
+        for name, size in zip(names, shape, strict=True):
+            if name is None or size == sizes[name]:
+                continue
+            if i >= len(rule.inputs) or size != 1 or not name.startswith("..."):
                 raise ValueError(
                     f"kernel '{kernel}': sharding= gives the name '{name}' to dimensions of "
                     f"{sizes[name]} and {size}; those that are split together have one size"
                 )
-        found.append(tuple(names))
+        found.append(
+            tuple(
+                name if name is not None and size == sizes[name] else None
+                for name, size in zip(names, shape, strict=True)
+            )
+        )
     return found
+
+
+def _extra(rule: Rule, shapes: Sequence[tuple[int, ...]]) -> int:
+    """How many dimensions a call's arrays have in front of those that a rule speaks of.
+
+    Batching may have made the call for such; ``...`` takes them in.
+    """
+    for words, shape in zip((*rule.inputs, *rule.outputs), shapes, strict=True):
+        if words[:1] != ("...",):
+            return max(len(shape) - len(words), 0)
+    return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,9 +198,16 @@ class Sharding:
     keywords: Keywords
     debug: bool
 
-    def part(self, arrays: Sequence[Array]) -> KernelCall:
-        """The call for the parts of the inputs that one device holds."""
-        call: KernelCall = self.kernel.prepare(arrays, self.keywords, self.debug)
+    def part(self, arrays: Sequence[Array], out_shape: Any) -> KernelCall:
+        """The call for the parts of the inputs that one device holds.
+
+        Args:
+            arrays: shape and dtype of each part.
+            out_shape: in place of the definition's; ``None`` for that.
+        """
+        call: KernelCall = self.kernel.prepare(
+            arrays, self.keywords, self.debug, out_shape=out_shape
+        )
         return replace(call, sharding=None)
 
 
@@ -190,11 +232,9 @@ def _names(call: KernelCall, shapes: Sequence[tuple[int, ...]]) -> list[Names]:
     masks = [tuple(mask[i] for _, mask in call.batch) for i in range(len(call.operands()))]
     masks += [(True,) * len(call.batch)] * len(call.results)
     fronts = [[f"batch {i}" for i, m in enumerate(mask) if m] for mask in masks]
-    inner = dimensions(
-        call.sharding.rule,
-        [shape[len(front) :] for shape, front in zip(shapes, fronts, strict=True)],
-        call.label,
-    )
+    rule = call.sharding.rule
+    rest = [shape[len(front) :] for shape, front in zip(shapes, fronts, strict=True)]
+    inner = dimensions(rule, rest, call.label, _extra(rule, rest))
     return [(*front, *names) for front, names in zip(fronts, inner, strict=True)]
 
 
@@ -409,10 +449,19 @@ def _part(call: KernelCall, inputs: Sequence[Any], shapes: Sequence[tuple[int, .
     """The call on one device, for parts of these shapes: the inputs', then the outputs'."""
     assert call.sharding is not None
     fronts = [sum(mask[i] for _, mask in call.batch) for i in range(len(inputs))]
-    part = call.sharding.part(
-        [(s[n:], x.dtype) for s, n, x in zip(shapes, fronts, inputs, strict=False)]
-    )
-    sizes = shapes[len(inputs)][: len(call.batch)]
+    arrays = [(s[n:], x.dtype) for s, n, x in zip(shapes, fronts, inputs, strict=False)]
+    depth = len(call.batch)
+    rest = [*(shape for shape, _ in arrays), *(s[depth:] for s in shapes[len(inputs) :])]
+    out_shape = None
+    if _extra(call.sharding.rule, rest):
+        # The definition's knows nothing of dimensions that batching added.
+        out_shape = [
+            jax.ShapeDtypeStruct(shape, p.dtype)
+            for p, shape in zip(call.outputs(), rest[len(inputs) :], strict=True)
+            if p.role == "out"
+        ]
+    part = call.sharding.part(arrays, out_shape)
+    sizes = shapes[len(inputs)][:depth]
     batch = tuple((n, mask) for n, (_, mask) in zip(sizes, call.batch, strict=True))
     part = replace(part, batch=batch)
     made = [shape for shape, _ in part.batched_results()]

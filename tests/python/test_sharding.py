@@ -139,6 +139,14 @@ def test_dots_stand_for_any_number_of_dimensions():
     for shape in ((3,), (2, 3), (4, 2, 3)):
         names = (*(f"...{i}" for i in range(len(shape) - 1)), None)
         assert sharding.dimensions(rule, [shape, (3,), shape], "k") == [names, (None,), names]
+    # As numpy broadcasts: what is one beside others is there on every device.
+    rule_of_all = sharding.parse("..., ... -> ...", *TWO_IN)
+    names = sharding.dimensions(rule_of_all, [(4, 2), (1, 2), (4, 2)], "k")
+    assert names == [("...0", "...1"), (None, "...1"), ("...0", "...1")]
+    assert sharding.dimensions(rule_of_all, [(1, 2), (4, 2), (4, 2)], "k")[0] == (None, "...1")
+    for shapes in ([(4,), (4,), (1,)], [(4,), (2,), (4,)]):
+        with pytest.raises(ValueError, match=r"'\.\.\.0' to dimensions of 4 and [12]; "):
+            sharding.dimensions(rule_of_all, shapes, "k")
     with pytest.raises(ValueError, match=r"'\.\.\. _' for an array of shape \(3,\)"):
         sharding.dimensions(rule, [(2, 3), (3,), (3,)], "k")
 
@@ -355,6 +363,35 @@ def check_other_shardings_are_brought_into_form():
         return affine(jax.lax.with_sharding_constraint(x[:11], NamedSharding(mesh, P("d"))), w)
 
     close(jax.jit(uneven)(put(mesh, X, "d"), put(mesh, W)), affine_in_numpy(X[:11], W))
+
+
+def check_calls_that_batching_made_for_more_dimensions():
+    scale = jge.cuda_kernel(
+        SOURCE,
+        "affine",
+        out_shape=lambda x, w, **_: jax.ShapeDtypeStruct((x.shape[0],), x.dtype),
+        grid=lambda x, w, n, **_: jge.cdiv(n, 64),
+        block=64,
+        values={"n": lambda x, w, **_: x.size, "columns": lambda x, w, **_: w.size},
+        sharding="n, _ -> n",
+    )
+    one = np.full((1, 1), 3, np.float32)
+    call = scale.prepare(
+        [(X.shape, X.dtype), (one.shape, one.dtype)],
+        Keywords({}),
+        out_shape=jax.ShapeDtypeStruct(X.shape, X.dtype),
+    )
+
+    def batched(x, w):
+        return kernel_p.bind(x, w, call=call)[0]
+
+    for mesh in meshes(4, 2):
+        for spec in (("d",), ("d", "e"), (None, "d")):
+            x, w = put(mesh, X, *spec), put(mesh, one)
+            assert not gathers(batched, x, w)
+            y = jax.jit(batched)(x, w)
+            is_as(y, mesh, *spec)
+            close(y, 2 * X + 3)
 
 
 def check_shardings_from_within():
