@@ -8,6 +8,7 @@ from jax_graphenc.device import DeviceInfo, GraphLimits, device_info, graph_limi
 from jax_graphenc.encoder import Encoder
 from jax_graphenc.errors import (
     CompilerNotFoundError,
+    GatherWarning,
     GraphBreakError,
     KernelCompileError,
     LaunchLimitError,
@@ -26,6 +27,7 @@ __all__ = [
     "CudaKernel",
     "DeviceInfo",
     "Encoder",
+    "GatherWarning",
     "GraphBreakError",
     "GraphLimits",
     "KernelCompileError",

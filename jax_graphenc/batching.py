@@ -19,7 +19,7 @@ METHODS = ("nodes", "sequential", "expand_dims", "broadcast_all")
 
 
 def _batch(
-    operands: Sequence[Any], dims: Sequence[int | None], *, call: KernelCall
+    operands: Sequence[Any], dims: Sequence[int | None], *, call: KernelCall, **_: Any
 ) -> tuple[Sequence[Any], Sequence[int | None]]:
     mapped = tuple(d is not None for d in dims)
     pairs = list(zip(operands, dims, strict=True))

@@ -17,6 +17,7 @@ from jax_graphenc.errors import UnsupportedOnCpuError
 from jax_graphenc.options import current as current_options
 from jax_graphenc.parameters import Role
 from jax_graphenc.program import Dim3
+from jax_graphenc.sharding import Sharding
 from jax_graphenc.signature import list_kernels
 from jax_graphenc.values import Keywords
 
@@ -155,6 +156,7 @@ class KernelCall:
         batch: (size, which operands have it) for each dimension that ``jax.vmap`` added, the
             outermost first; the kernel is launched for each element. Operands and outputs have
             these dimensions in front.
+        sharding: how the call is split over devices; ``None`` if it is not.
     """
 
     label: str
@@ -176,6 +178,7 @@ class KernelCall:
     zero_init: tuple[str, ...] = ()
     alignment: int = 16
     batch: tuple[tuple[int, tuple[bool, ...]], ...] = ()
+    sharding: Sharding | None = None
 
     @property
     def name(self) -> str:

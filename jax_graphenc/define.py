@@ -36,6 +36,8 @@ def cuda_kernel(
     alignment: int = 16,
     vmap: str | Callable[..., Any] | None = "nodes",
     cpu: str = "auto",
+    values: Mapping[str, Any] | None = None,
+    sharding: str | None = None,
     defines: Mapping[str, Any] | None = None,
     options: Sequence[str] = (),
 ) -> CudaKernel:
@@ -98,6 +100,18 @@ def cuda_kernel(
             - ``None`` refuses to be batched.
         cpu: what runs on the CPU: ``"source"``, ``"reference"``, or ``"auto"``: the source where it
             can run, else the reference.
+        values: by-value parameters that calls need not give: by name, a value or a function as
+            above, such as ``{"n": lambda x, **_: x.size}``. A keyword of the call wins.
+        sharding: the dimensions that may be split over devices, by array, in the kernel's order:
+            ``"b n, n -> b n"``. One with a name may be, and all of that name are split alike; ``_``
+            is one that stays whole; ``...`` in front is any number that may be, where an input's
+            that is 1 beside larger ones stays whole. Every output has every name, so a kernel that
+            sums over its last dimension has ``"... _ -> ..."``. An array that is sharded otherwise
+            is brought into that form first. On each device the kernel is called for that device's
+            part: ``out_shape``, ``grid``, ``values`` and the rest are functions of its shapes, and
+            a keyword of the call is the same for all, so take what counts elements from
+            ``values``. Without it, sharded inputs are gathered, with a ``GatherWarning``; inside
+            ``jax.shard_map`` a kernel sees the device's part anyway.
         defines: preprocessor macros: numbers, strings, ``True`` for 1, ``False`` for 0, ``None``
             for an empty one.
         options: further options for NVRTC, one string each.
@@ -146,6 +160,8 @@ def cuda_kernel(
         alignment=alignment,
         vmap=vmap,
         cpu=cpu,
+        values=values or {},
+        sharding_rule=sharding,
     )
 
 
@@ -165,6 +181,8 @@ def kernel_call(
     alignment: int = 16,
     vmap: str | Callable[..., Any] | None = "nodes",
     cpu: str = "auto",
+    values: Mapping[str, Any] | None = None,
+    sharding: str | None = None,
 ) -> CudaKernel:
     """Makes a JAX function of an entry of a compiled image: no source, everything explicit.
 
@@ -187,6 +205,8 @@ def kernel_call(
             A slice that is not so aligned is copied first.
         vmap: what ``jax.vmap`` makes of a call, as ``cuda_kernel`` takes it.
         cpu: what runs on the CPU; an image runs on a GPU only, so ``"auto"`` is the reference.
+        values: by-value parameters that calls need not give, as ``cuda_kernel`` takes them.
+        sharding: the dimensions that may be split over devices, as ``cuda_kernel`` takes it.
 
     Returns:
         A function as ``cuda_kernel`` returns it.
@@ -213,6 +233,8 @@ def kernel_call(
         alignment=alignment,
         vmap=vmap,
         cpu=cpu,
+        values=values,
+        sharding=sharding,
     )
 
 

@@ -31,5 +31,9 @@ class ReferenceUsedWarning(UserWarning):
     """The CPU cannot run a kernel, so that its ``reference=`` runs instead."""
 
 
+class GatherWarning(UserWarning):
+    """A kernel or region is lowered for several devices, and its operands may be gathered."""
+
+
 class GraphBreakError(ValueError):
     """A region that was declared ``strict`` does not fit into one program."""

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jax_graphenc import arguments, launch
+from jax_graphenc import arguments, launch, sharding
 from jax_graphenc.batching import METHODS
 from jax_graphenc.call import (
     BatchingRule,
@@ -62,6 +62,8 @@ class CudaKernel:
         alignment: int,
         vmap: str | Callable[..., Any] | None,
         cpu: str,
+        values: Mapping[str, Any],
+        sharding_rule: str | None,
     ) -> None:
         if vmap is not None and vmap not in METHODS and not callable(vmap):
             raise ValueError(
@@ -96,11 +98,13 @@ class CudaKernel:
         self._generic = describe(self._source, name, self._params)
         self._value_names = {p.name for p in self._generic if p.role == "value"}
         self._check_definition()
+        self._defaults = self._check_values(values)
+        self._sharding = None if sharding_rule is None else self._check_sharding(sharding_rule)
         self.__doc__ = (
             f"{spell(name, self._generic)}\n\nTakes inputs by position, values by keyword, and "
             "returns its outputs; made by jax_graphenc.cuda_kernel."
         )
-        self.__signature__ = python_signature(self._generic)
+        self.__signature__ = python_signature(self._generic, values)
 
     def _make_cache(self) -> None:
         # Bounded: a program that makes a new shape on every call must not grow for ever.
@@ -145,6 +149,35 @@ class CudaKernel:
                 f"{', '.join(pure) or 'none'}"
             )
 
+    def _check_values(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        if not isinstance(values, Mapping):
+            raise TypeError(
+                f"values={values!r}: a mapping is expected, such as "
+                "{'n': lambda x, **_: x.size}; got " + type(values).__name__
+            )
+        if unknown := [name for name in values if name not in self._value_names]:
+            raise ValueError(
+                f"kernel {spell(self._expression, self._generic)}: values= names {unknown[0]!r}; "
+                f"the by-value parameters are {', '.join(sorted(self._value_names)) or 'none'}"
+            )
+        return {
+            name: value if callable(value) else concrete(value, name, self.__name__)
+            for name, value in values.items()
+        }
+
+    def _check_sharding(self, text: str) -> sharding.Rule:
+        spelled = spell(self._expression, self._generic)
+        inputs = [p.name for p in self._generic if p.is_input]
+        outputs = [p for p in self._generic if p.role in ("out", "inout")]
+        rule = sharding.parse(text, inputs, [p.name for p in outputs], spelled)
+        pure = any(p.role == "out" for p in outputs)
+        if rule.splits and pure and not callable(self._out_shape):
+            raise TypeError(
+                f"kernel {spelled}: with sharding=, out_shape= is a function of the inputs, since "
+                "each device makes a part: out_shape=lambda x, **_: x"
+            )
+        return rule
+
     # ------------------------------------------------------------------ signature
 
     def expression(self, dtypes: Sequence[np.dtype[Any]]) -> str:
@@ -179,8 +212,8 @@ class CudaKernel:
 
         Args:
             *inputs: an array for each input, in the kernel's order.
-            **keywords: a value for each by-value parameter. One that Python cannot name is given as
-                ``kernel(x, **{"lambda": 0.1})``.
+            **keywords: a value for each by-value parameter that ``values=`` does not give. One that
+                Python cannot name is given as ``kernel(x, **{"lambda": 0.1})``.
 
         Returns:
             The output, or a tuple of the outputs in the kernel's order.
@@ -223,12 +256,15 @@ class CudaKernel:
         """
         arrays = arguments.check_arrays(shapes, self._where)
         call = replace(self.prepare(arrays, keywords, debug), max_batch_nodes=max_batch_nodes)
+        if self._sharding is not None:
+            sharding.check(self._sharding, arrays, call.results, self.__name__)
+        values = self._all_values(arrays, keywords)
 
         def kernel(*inputs: Any) -> Any:
             return _unpack(kernel_p.bind(*inputs, call=call))
 
         kernel.__name__ = kernel.__qualname__ = self.__name__
-        ruled = self._with_rule(kernel, call, keywords.values)
+        ruled = self._with_rule(kernel, call, values.values)
 
         def varying_alike(*inputs: Any) -> Any:
             return ruled(*_vary_alike(inputs))
@@ -258,7 +294,9 @@ class CudaKernel:
         Raises:
             TypeError, ValueError: as a call does.
         """
-        name, values = self.__name__, keywords.values
+        name, given_keywords = self.__name__, keywords
+        keywords = self._all_values(arrays, keywords)
+        values = keywords.values
         dtypes = [dtype for _, dtype in arrays]
         expression, parameters = self.expression(dtypes), self.parameters(dtypes)
         spelled = spell(expression, parameters)
@@ -314,11 +352,31 @@ class CudaKernel:
             reference=self._reference and Reference(self._reference, keywords),
             cpu=self._cpu,
             vmap=BatchingRule(self._vmap, keywords) if callable(self._vmap) else self._vmap,
-            remake=_Remake(self, keywords, debug) if self._vmap in _REMADE else None,
+            remake=_Remake(self, given_keywords, debug) if self._vmap in _REMADE else None,
             uncaptured=debug,
             zero_init=self._zero_init,
             alignment=self._alignment,
+            sharding=None
+            if self._sharding is None
+            else sharding.Sharding(self._sharding, self, given_keywords, debug),
         )
+
+    def _all_values(self, arrays: Sequence[arguments.Array], keywords: Keywords) -> Keywords:
+        """The keywords of a call, with those that the definition's ``values=`` adds."""
+        missing = {k: v for k, v in self._defaults.items() if k not in keywords.values}
+        if not missing:
+            return keywords
+        structs = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in arrays]
+        found = dict(keywords.values)
+        for name, value in missing.items():
+            if callable(value):
+                try:
+                    value = concrete(value(*structs, **keywords.values), name, self.__name__)
+                except Exception as error:
+                    error.add_note(f"in values= of kernel '{self.__name__}'")
+                    raise
+            found[name] = value
+        return Keywords(found)
 
     def _with_headers(self, dtypes: Sequence[np.dtype[Any]]) -> CudaSource | Prebuilt:
         """The source, with the headers of the types that ``{x}`` brought in."""

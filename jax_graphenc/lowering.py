@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -11,7 +12,7 @@ import jax.export
 import numpy as np
 from jax.interpreters import mlir
 
-from jax_graphenc import _core, program
+from jax_graphenc import _core, program, sharding
 from jax_graphenc.call import KernelCall
 from jax_graphenc.compiled_call import compile_for
 from jax_graphenc.program_builder import ProgramBuilder
@@ -38,15 +39,27 @@ def register_targets() -> None:
 
 
 def lower_call(
-    platform: str, ctx: mlir.LoweringRuleContext, *operands: Any, call: KernelCall
+    platform: str, ctx: mlir.LoweringRuleContext, *operands: Any, call: KernelCall, **_: Any
 ) -> Sequence[Any]:
-    """The lowering rule of a lone kernel: a program of its own."""
+    """The lowering rule of a lone kernel: a program of its own, or one for each part."""
+    split = sharding.is_split(ctx, call)
     try:
-        kernel = compile_for(call, target_of(platform))
+        # A part asks for less memory. It is compiled here as well, so that errors are Python's own.
+        whole = replace(call, shared_bytes=0) if split else call
+        kernel = compile_for(whole, target_of(platform))
     except NoGpuError as error:
         raise RuntimeError(f"kernel '{call.label}' cannot be lowered for CUDA: {error}") from None
     if kernel is None:
         return _lower_reference(ctx, *operands, call=call)
+    if split:
+        return sharding.lower_split(ctx, operands, call)
+    if call.sharding is None or call.sharding.rule.splits:
+        sharding.warn_of_gather(
+            ctx,
+            f"kernel '{call.label}'",
+            "Name the dimensions that may be split in cuda_kernel(..., sharding=), with _ for "
+            "those that may not, or call it inside jax.shard_map, where it sees each device's part",
+        )
     builder = ProgramBuilder(call.label)
     arguments = [builder.argument(size_of(aval)) for aval in ctx.avals_in]
     made = builder.build(builder.launch(call, kernel, arguments))
@@ -92,30 +105,22 @@ def result_avals(call: KernelCall, operands: Sequence[Any]) -> list[jax.core.Sha
     """Types of the outputs, which vary over the mesh axes that any operand varies over.
 
     Raises:
-        TypeError: for an operand that is sharded over an explicit mesh axis.
+        TypeError: for an operand that is sharded over an explicit mesh axis and has no rule for it.
     """
     results = call.batched_results()
-    # What varies knows its mesh, also while a region is lowered, when none is set.
-    meshes = (aval.sharding.mesh for aval in operands if aval.manual_axis_type.varying)
+    # What varies or is sharded knows its mesh, also while a region is lowered, when none is set.
+    meshes = (aval.sharding.mesh for aval in operands if not aval.sharding.mesh.empty)
     mesh = next(meshes, jax.sharding.get_abstract_mesh())
     if mesh.empty:
         return [jax.core.ShapedArray(shape, dtype) for shape, dtype in results]
-    for p, aval in zip(call.operands(), operands, strict=True):
-        if any(axis is not None for axis in aval.sharding.spec):
-            raise TypeError(
-                f"kernel '{call.label}': input '{p.name}' is sharded as {aval.sharding.spec} over "
-                "explicit mesh axes, and a kernel takes whole arrays: call it inside "
-                "jax.shard_map, where it sees each device's part"
-            )
+    specs = sharding.result_specs(call, operands)
     varying = frozenset[Any]().union(*(aval.manual_axis_type.varying for aval in operands))
     return [
         jax.core.ShapedArray(
             shape,
             np.dtype(dtype),
-            sharding=jax.sharding.NamedSharding(
-                mesh, jax.sharding.PartitionSpec(*[None] * len(shape))
-            ),
+            sharding=jax.sharding.NamedSharding(mesh, spec),
             manual_axis_type=jax.sharding.ManualAxisType(varying=varying),
         )
-        for shape, dtype in results
+        for (shape, dtype), spec in zip(results, specs, strict=True)
     ]

@@ -165,11 +165,17 @@ def hidden_pointers(
     return "".join(hints)
 
 
-def python_signature(parameters: Sequence[Parameter]) -> inspect.Signature:
+def python_signature(
+    parameters: Sequence[Parameter], defaults: Mapping[str, object]
+) -> inspect.Signature:
     """Inputs by position, values by keyword; what Python cannot name gets a name C++ reserves."""
     kinds = inspect.Parameter
     named = [p for p in parameters if p.name.isidentifier() and not keyword.iskeyword(p.name)]
-    values = [kinds(p.name, kinds.KEYWORD_ONLY) for p in named if p.role == "value"]
+    values = [
+        kinds(p.name, kinds.KEYWORD_ONLY, default=defaults.get(p.name, kinds.empty))
+        for p in named
+        if p.role == "value"
+    ]
     if any(p.role == "value" and p not in named for p in parameters):
         values.append(kinds("keywords__", kinds.VAR_KEYWORD))
     inputs = [

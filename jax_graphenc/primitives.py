@@ -18,7 +18,7 @@ import jax
 from jax.extend.core import Primitive
 from jax.interpreters import ad, mlir, xla
 
-from jax_graphenc import lowering
+from jax_graphenc import lowering, sharding
 from jax_graphenc.call import KernelCall
 from jax_graphenc.program import Program
 from jax_graphenc.region import region_p
@@ -27,19 +27,28 @@ Results = tuple[jax.core.ShapedArray, ...]
 
 __all__ = ["KernelCall", "Program", "kernel_p", "program_p", "region_p"]
 
-kernel_p = Primitive("cuda_kernel")
+
+class _KernelPrimitive(Primitive):
+    def bind(self, *operands: Any, call: KernelCall, **params: Any) -> Any:
+        # Whoever binds it: a call that XLA may split is lowered with the devices at hand.
+        if sharding.may_split(call):
+            params["needs_devices"] = sharding.needs_devices()
+        return Primitive.bind(self, *operands, call=call, **params)
+
+
+kernel_p: Primitive = _KernelPrimitive("cuda_kernel")
 kernel_p.multiple_results = True
 kernel_p.def_impl(functools.partial(xla.apply_primitive, kernel_p))
 
 
-def _abstract_eval(*operands: Any, call: KernelCall) -> list[jax.core.ShapedArray]:
+def _abstract_eval(*operands: Any, call: KernelCall, **_: Any) -> list[jax.core.ShapedArray]:
     return lowering.result_avals(call, operands)
 
 
 kernel_p.def_abstract_eval(_abstract_eval)
 
 
-def _jvp(primals: Any, tangents: Any, *, call: KernelCall) -> tuple[list[Any], list[Any]]:
+def _jvp(primals: Any, tangents: Any, *, call: KernelCall, **_: Any) -> tuple[list[Any], list[Any]]:
     if not any(jax.numpy.issubdtype(dtype, jax.numpy.inexact) for _, dtype in call.results):
         results = kernel_p.bind(*primals, call=call)
         return results, [ad.Zero(jax.typeof(result).to_tangent_aval()) for result in results]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -12,7 +12,7 @@ import numpy as np
 from jax.extend import core
 from jax.interpreters import mlir
 
-from jax_graphenc import program
+from jax_graphenc import program, sharding
 from jax_graphenc.builtin_kernels import sum_of
 from jax_graphenc.call import KernelCall
 from jax_graphenc.compiled_call import compile_for
@@ -31,7 +31,7 @@ from jax_graphenc.loops import Scan
 from jax_graphenc.lowering import size_of
 from jax_graphenc.options import current as current_options
 from jax_graphenc.partition import Partition, Stage, partition
-from jax_graphenc.primitives import program_p
+from jax_graphenc.primitives import kernel_p, program_p
 from jax_graphenc.program_builder import ProgramBuilder, Value
 from jax_graphenc.region import region_p
 from jax_graphenc.target import NoGpuError, Target, target_of
@@ -202,18 +202,49 @@ def _lower(
     strict: bool,
 ) -> Sequence[Any]:
     """The lowering rule of a region."""
+    # A program cannot be split: kernels that can be are left to XLA, one by one.
+    if not strict and sharding.is_partitioned(ctx) and _has(jaxpr.jaxpr, _splits):
+        return _lower_jaxpr(ctx, operands, jaxpr, name)
     try:
         target = target_of(platform)
     except NoGpuError as error:
         raise RuntimeError(f"region '{name}' cannot be lowered for CUDA: {error}") from None
-    function = core.jaxpr_as_fun(Rewriter(name, target).rewrite(jaxpr))
+    new = Rewriter(name, target).rewrite(jaxpr)
+    if sharding.is_partitioned(ctx) and _has(new.jaxpr, lambda eqn: eqn.primitive is program_p):
+        sharding.warn_of_gather(
+            ctx,
+            f"region '{name}'",
+            "Call it inside jax.shard_map, where it sees each device's part and stays one program"
+            + ("" if strict else ", or give its kernels cuda_kernel(..., sharding=)"),
+        )
+    return _lower_jaxpr(ctx, operands, new, name)
 
+
+def _lower_jaxpr(
+    ctx: mlir.LoweringRuleContext, operands: Sequence[Any], jaxpr: core.ClosedJaxpr, name: str
+) -> Sequence[Any]:
     def named(*operands: Any) -> Any:
         with jax.named_scope(name):  # what profilers show
-            return function(*operands)
+            return core.jaxpr_as_fun(jaxpr)(*operands)
 
     lowered: Sequence[Any] = mlir.lower_fun(named, multiple_results=True)(ctx, *operands)
     return lowered
+
+
+def _has(jaxpr: core.Jaxpr, wanted: Callable[[core.JaxprEqn], bool]) -> bool:
+    """Whether a jaxpr has such an equation outside ``shard_map``, however deep."""
+    return any(
+        wanted(eqn)
+        or (
+            eqn.primitive.name != "shard_map"
+            and any(_has(inner, wanted) for inner in core.jaxprs_in_params(eqn.params))
+        )
+        for eqn in jaxpr.eqns
+    )
+
+
+def _splits(eqn: core.JaxprEqn) -> bool:
+    return eqn.primitive is kernel_p and sharding.may_split(eqn.params["call"])
 
 
 for _platform in ("cpu", "cuda"):

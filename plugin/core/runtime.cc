@@ -42,7 +42,8 @@ void Runtime::run(ProgramOnDevices& program, int ordinal, CUstream stream,
 }
 
 void Runtime::run_and_wait(ProgramOnDevices& program, int ordinal, std::span<void* const> buffers) {
-  PerDevice& on = of(ordinal);
+  // XLA numbers the CPU devices of its nth process from 2048 n. All are alike to this driver.
+  PerDevice& on = of(ordinal % kMaxDevices);
   const ContextScope scope(driver_, on.device.context());
   ProgramOnDevices::OnDevice& here = program.on(on.device);
   PooledEncoder encoder = on.streams.borrow();
