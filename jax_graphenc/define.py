@@ -44,9 +44,11 @@ def cuda_kernel(
     """Makes a JAX function of a ``__global__`` function.
 
     Parameters take their roles from the C++ signature: ``const T*`` is an input, ``T*`` an output,
-    a by-value arithmetic type or struct a keyword argument that must be known when the call is
-    traced. The source is compiled when a call is lowered: with NVRTC for a GPU, with the machine's
-    C++ compiler for the CPU; compiled kernels are kept on disk.
+    a by-value arithmetic type or struct a keyword argument. A number that is known when the call is
+    traced is part of the program, so that another value traces the call again, but compiles no
+    kernel; one that is traced is loaded from memory, by a copy of the kernel that is compiled once.
+    The source is compiled when a call is lowered: with NVRTC for a GPU, with the machine's C++
+    compiler for the CPU; compiled kernels are kept on disk.
 
     ``out_shape``, ``grid``, ``block``, ``shared_mem`` and ``cluster`` are values, or functions that
     are called with a ``jax.ShapeDtypeStruct`` for each input and the keywords of the call.

@@ -22,6 +22,14 @@ from jax_graphenc.call import (
     Reference,
     bare_name,
 )
+from jax_graphenc.loading import (
+    AsKeywords,
+    Loaded,
+    as_keywords,
+    batching_rule,
+    derivative_rule,
+    without_derivative,
+)
 from jax_graphenc.memory_plan import SLOT_BYTES
 from jax_graphenc.options import current as current_options
 from jax_graphenc.parameters import (
@@ -32,8 +40,15 @@ from jax_graphenc.parameters import (
     spell,
 )
 from jax_graphenc.primitives import kernel_p
-from jax_graphenc.signature import element_of, header_of, spelling_of
-from jax_graphenc.values import Keywords, concrete, pack
+from jax_graphenc.signature import (
+    element_of,
+    header_of,
+    loaded_name,
+    loaded_parameter,
+    spelling_of,
+    with_loaded_values,
+)
+from jax_graphenc.values import Keywords, check_loadable, concrete, pack, traced_value_error
 
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
@@ -109,10 +124,12 @@ class CudaKernel:
     def _make_cache(self) -> None:
         # Bounded: a program that makes a new shape on every call must not grow for ever.
         self._specialized = functools.lru_cache(maxsize=1024)(self._specialize)
+        self._loading = functools.lru_cache(maxsize=16)(self._make_loading)
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
-        del state["_specialized"]  # a copy has specializations of its own
+        # A copy has specializations of its own.
+        del state["_specialized"], state["_loading"]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -232,10 +249,86 @@ class CudaKernel:
             arguments.check_keywords(
                 spell(self._expression, self._generic), self._generic, keywords
             )
+        traced = {k: x for k, x in keywords.items() if isinstance(x, jax.core.Tracer)}
+        if traced:
+            return self._call_loading(arrays, keywords, traced)
         values = Keywords({k: concrete(value, k, self.__name__) for k, value in keywords.items()})
         options = current_options()
         kernel = self._specialized(shapes, values, options.debug, options.max_batch_nodes)
         return kernel(*arrays)
+
+    def _call_loading(
+        self, inputs: Sequence[Any], keywords: Mapping[str, Any], traced: Mapping[str, Any]
+    ) -> Any:
+        """Calls a copy of the kernel that loads traced values from memory."""
+        for name, value in traced.items():
+            check_loadable(value, self._type_of(name), name, self.__name__)
+        dtypes = tuple((name, traced[name].dtype) for name in self._value_names if name in traced)
+        kernel, loaded = self._loading(dtypes)
+        if self._rule is not None:
+            traced = {
+                name: without_derivative(value, name, self.__name__)
+                if jax.numpy.issubdtype(value.dtype, jax.numpy.inexact)
+                else value
+                for name, value in traced.items()
+            }
+        known = {name: value for name, value in keywords.items() if name not in traced}
+        return kernel(*loaded.join(inputs, traced), **known)
+
+    def _type_of(self, name: str) -> str:
+        return next(p.type for p in self._generic if p.name == name)
+
+    def _make_loading(self, dtypes: tuple[tuple[str, Any], ...]) -> tuple[CudaKernel, Loaded]:
+        """The same kernel with pointers to these by-value parameters, which are in memory."""
+        if self._source is None:
+            raise traced_value_error(
+                self.__name__, dtypes[0][0], "which a kernel given as an image cannot load"
+            )
+        types = {name: spelling_of(dtype) for name, dtype in dtypes}
+        try:
+            text = with_loaded_values(self._source.text, self._expression, types, self._source.line)
+        except ValueError as error:
+            raise traced_value_error(
+                self.__name__, dtypes[0][0], f"which the kernel cannot be made to load: {error}"
+            ) from None
+        headers = {header for _, dtype in dtypes if (header := header_of(dtype))}
+        source = replace(
+            self._source, text=text, headers=tuple(sorted({*self._source.headers, *headers}))
+        )
+        pointers = [p.name for p in self._generic if p.is_input or p.name in types]
+        loaded = Loaded(tuple(types), tuple(pointers.index(name) for name in types))
+        params = {
+            loaded_parameter(name) if name in types else name: f"const {types[name]}*"
+            if name in types
+            else text
+            for name, text in self._params.items()
+        }
+        kernel = CudaKernel(
+            CudaSource(source),
+            loaded_name(self._expression, types),
+            out_shape=as_keywords(self._out_shape, loaded),
+            **{what: as_keywords(value, loaded) for what, value in self._launch.items()},
+            params=params,
+            reference=self._reference and AsKeywords(self._reference, loaded),
+            cooperative=self._cooperative,
+            zero_init=self._zero_init,
+            alignment=self._alignment,
+            vmap=batching_rule(self._vmap, loaded) if callable(self._vmap) else self._vmap,
+            cpu=self._cpu,
+            values={
+                name: as_keywords(value, loaded)
+                for name, value in self._defaults.items()
+                if name not in types
+            },
+            sharding_rule=None,
+        )
+        if self._sharding is not None:
+            scalars = dict.fromkeys(loaded.names, ())
+            inputs = tuple(loaded.join(self._sharding.inputs, scalars))
+            kernel._sharding = replace(self._sharding, inputs=inputs)
+        if self._rule is not None:
+            kernel._set_rule(*derivative_rule(self._rule, loaded))
+        return kernel, loaded
 
     def _where(self, position: int) -> str:
         names = [f"'{p.name}'" for p in self._generic if p.is_input]
@@ -419,6 +512,7 @@ class CudaKernel:
     def _set_rule(self, *rule: Callable[..., Any]) -> None:
         self._rule = rule
         self._specialized.cache_clear()
+        self._loading.cache_clear()
 
     def _with_rule(
         self, kernel: Callable[..., Any], call: KernelCall, values: Mapping[str, Any]

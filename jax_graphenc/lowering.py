@@ -21,6 +21,11 @@ from jax_graphenc.target import NoGpuError, target_of
 PROGRAM = "jax_graphenc.program.v1"
 UNCAPTURED_PROGRAM = "jax_graphenc.uncaptured_program.v1"
 
+# Measured on an H200 (benchmarks/regions.py, "threshold"): where addresses repeat, XLA's command
+# buffers cost a program less host time; where they move, each capture that is made anew costs it
+# more, the more nodes it has.
+_UNCAPTURED_NODES = 100
+
 
 def export_checks() -> list[jax.export.DisabledSafetyCheck]:
     """What ``jax.export.export`` needs to be told to export a function that calls kernels.
@@ -63,7 +68,12 @@ def lower_call(
     builder = ProgramBuilder(call.label)
     arguments = [builder.argument(size_of(aval)) for aval in ctx.avals_in]
     made = builder.build(builder.launch(call, kernel, arguments))
-    return emit(ctx, operands, made, uncaptured=call.uncaptured)
+    return emit(ctx, operands, made, uncaptured=call.uncaptured or is_large(made))
+
+
+def is_large(made: program.Program) -> bool:
+    """Whether our encoder replays a program better than XLA's command buffers, which it leaves."""
+    return len(made.nodes) >= _UNCAPTURED_NODES
 
 
 def emit(

@@ -28,7 +28,7 @@ from jax_graphenc.equations import (
 from jax_graphenc.flatten import FlatEquation
 from jax_graphenc.jaxprs import closed, holds_kernel
 from jax_graphenc.loops import Scan
-from jax_graphenc.lowering import size_of
+from jax_graphenc.lowering import is_large, size_of
 from jax_graphenc.options import current as current_options
 from jax_graphenc.partition import Partition, Stage, partition
 from jax_graphenc.primitives import kernel_p, program_p
@@ -123,7 +123,7 @@ class Rewriter:
             {
                 "program": made,
                 "results": tuple(v.aval for v in outvars),
-                "uncaptured": any(call.uncaptured for call in calls),
+                "uncaptured": any(call.uncaptured for call in calls) or is_large(made),
             },
             core.no_effects,
             stage.equations[0].eqn.source_info,

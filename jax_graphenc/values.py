@@ -9,6 +9,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from jax_graphenc.signature import element_of
+
 
 class Keywords:
     """The keywords of a call, compared by what would pack or print differently (-0.0, 1, True)."""
@@ -48,12 +50,7 @@ def concrete(value: Any, name: str, kernel: str) -> Any:
             is no number.
     """
     if isinstance(value, jax.core.Tracer):
-        raise TypeError(
-            f"kernel '{kernel}': '{name}' is passed by value, so it must be known when the call is "
-            f"traced, and it is traced here ({value.aval}). Take it by pointer instead: declare "
-            f"`const T* {name}`, read `*{name}` in the kernel, and pass it as an input; or make it "
-            "a static argument (static_argnames)"
-        )
+        raise traced_value_error(kernel, name, "where it must be known when the call is traced")
     if isinstance(value, jax.Array | np.ndarray):
         if value.ndim:
             raise TypeError(
@@ -74,12 +71,44 @@ def concrete(value: Any, name: str, kernel: str) -> Any:
     return value
 
 
+def traced_value_error(kernel: str, name: str, why: str) -> TypeError:
+    """What to do about a by-value parameter that is traced and cannot be."""
+    return TypeError(
+        f"kernel '{kernel}': '{name}' is passed by value and is traced here, {why}. Take it by "
+        f"pointer instead: declare `const T* {name}`, read `*{name}` in the kernel, and pass it as "
+        "an input; or make it a static argument (static_argnames)"
+    )
+
+
+def check_loadable(value: Any, declared: str, name: str, kernel: str) -> None:
+    """Refuses a traced value that is no scalar, or of a kind that the parameter does not take.
+
+    Raises:
+        TypeError: naming both.
+    """
+    if value.ndim:
+        raise TypeError(
+            f"kernel '{kernel}': '{name}' is passed by value and is an array of shape "
+            f"{value.shape}; a scalar is expected"
+        )
+    element = element_of(declared)
+    if element and _ORDER[_kind(value.dtype)] > _ORDER[_kind(element[0])]:
+        raise TypeError(
+            f"kernel '{kernel}': '{name}' ({declared}) takes a {element[0]} scalar; got a traced "
+            f"{value.dtype}"
+        )
+
+
 def _copy_fields(to: np.ndarray[Any, Any], source: np.ndarray[Any, Any]) -> None:
     """Copies all but padding, whose bytes are what happened to be there."""
     if to.dtype.names is None:
         to[...] = source
     for name in to.dtype.names or ():
         _copy_fields(to[name], source[name])
+
+
+# What is narrower in kind converts without loss of meaning.
+_ORDER = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}
 
 
 def pack(value: Any, dtype: np.dtype[Any] | None, name: str, declared: str, kernel: str) -> bytes:
@@ -106,9 +135,7 @@ def pack(value: Any, dtype: np.dtype[Any] | None, name: str, declared: str, kern
             "structured numpy scalar for a struct"
         )
     scalar = np.asarray(value)
-    # What is narrower in kind converts without loss of meaning: bool, integer, float, complex.
-    order = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}
-    given, wanted = order.get(_kind(scalar.dtype), 4), order[_kind(dtype)]
+    given, wanted = _ORDER.get(_kind(scalar.dtype), 4), _ORDER[_kind(dtype)]
     if given > wanted:
         raise TypeError(f"{where} takes a {dtype} scalar; got {value!r}")
     if wanted == 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from jax_graphenc.signature.preprocess import blank
@@ -14,13 +15,18 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 
-def loaded_name(expression: str, names: tuple[str, ...]) -> str:
+def loaded_name(expression: str, types: Mapping[str, str]) -> str:
     """What the kernel that loads these parameters is called: ``f<float>``, ``f_loads_a<float>``."""
     head, bracket, rest = expression.partition("<")
-    return f"{head.strip()}_loads_{'_'.join(names)}{bracket}{rest}"
+    return f"{head.strip()}_loads_{'_'.join(types)}{bracket}{rest}"
 
 
-def with_loaded_values(source: str, expression: str, names: tuple[str, ...], line: int) -> str:
+def loaded_parameter(name: str) -> str:
+    """What the pointer to a parameter's value is called."""
+    return f"{name}_at"
+
+
+def with_loaded_values(source: str, expression: str, types: Mapping[str, str], line: int) -> str:
     """Adds to a source a copy of a kernel that takes pointers to some of its by-value parameters.
 
     Behind ``void f(float* x, float a) { BODY }`` it puts
@@ -30,7 +36,7 @@ def with_loaded_values(source: str, expression: str, names: tuple[str, ...], lin
     Args:
         source: CUDA C++ text.
         expression: the kernel, as ``parse_signature`` takes it.
-        names: the parameters.
+        types: the parameters, and the C++ type in which each is in memory; C++ converts it.
         line: of the source's first line in its file. Errors in the copy name the kernel's lines.
 
     Raises:
@@ -54,7 +60,7 @@ def with_loaded_values(source: str, expression: str, names: tuple[str, ...], lin
             whole.parent.type == "template_declaration" or _is_linkage(whole.parent)
         ):
             whole = whole.parent
-        added.append((whole, _copy(code, whole, definition, declarator, names)))
+        added.append((whole, _copy(code, whole, definition, declarator, types)))
     if not added:
         raise ValueError("its definition does not stand in the source itself")
     for whole, copy in reversed(added):
@@ -75,7 +81,7 @@ def _is_linkage(node: Node) -> bool:
 
 
 def _copy(
-    code: bytes, whole: Node, definition: Node, declarator: Node, names: tuple[str, ...]
+    code: bytes, whole: Node, definition: Node, declarator: Node, types: Mapping[str, str]
 ) -> bytes:
     name = declarator.child_by_field_name("declarator")
     parameters = declarator.child_by_field_name("parameters")
@@ -85,19 +91,20 @@ def _copy(
     if body is None or body.type != "compound_statement":
         raise ValueError("its body could not be read")
     edits: list[tuple[int, int, bytes]] = [
-        (name.start_byte, name.end_byte, loaded_name(text_of(name), names).encode())
+        (name.start_byte, name.end_byte, loaded_name(text_of(name), types).encode())
     ]
     loads = b""
-    for parameter in names:
+    for parameter, stored in types.items():
         node = next((p for p in parameters.named_children if _names(p) == parameter), None)
         if node is None:
             raise ValueError(f"its parameter '{parameter}' could not be read")
         inner = node.child_by_field_name("declarator")
         assert inner is not None
         kind = re.sub(rb"\bconst\b", b"", code[node.start_byte : inner.start_byte]).strip()
-        named = parameter.encode()
-        edits.append((node.start_byte, node.end_byte, b"const %s* %s_at" % (kind, named)))
-        loads += b" %s %s = *%s_at;" % (kind, named, named)
+        pointer = loaded_parameter(parameter)
+        declared = f"const {stored}* {pointer}".encode()
+        edits.append((node.start_byte, node.end_byte, declared))
+        loads += b" %s %s = *%s;" % (kind, parameter.encode(), pointer.encode())
     edits.append((body.start_byte + 1, body.start_byte + 1, loads))
     out, at = b"", whole.start_byte
     for start, end, text in sorted(edits):

@@ -164,7 +164,8 @@ def test_padding_is_no_part_of_a_struct():
     layout = np.dtype([("c", "i1"), ("inner", inner, 2), ("shift", "f8")], align=True)
 
     def with_padding(byte):
-        s = np.frombuffer(bytes([byte]) * layout.itemsize, layout).copy()[0]
+        # Bytes are copied whole; a copy of a structured array need not take its padding along.
+        s = np.full(layout.itemsize, byte, np.uint8).view(layout)[0]
         s["c"], s["shift"] = 1, 1000
         s["inner"]["c"], s["inner"]["n"] = [10, 20], [300, 400]
         return s
