@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/runtime.h"
+#include "core/runtime.h"
 #include "driver/cuda_driver.h"
 #include "driver/host_driver.h"
 
@@ -102,5 +104,9 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: %s [--driver host|cuda] [part of a name]\n", argv[0]);
     return 2;
   }
-  return jge::test::run_all(driver, part);
+  const int status = jge::test::run_all(driver, part);
+  // As the Python module does before the process ends. (The leak checker stumbles over the storage
+  // of threads that are alive and have used a library that is gone.)
+  jge::host_runtime().stop_workers();
+  return status;
 }
