@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "core/runtime.h"
-#include "core/runtime.h"
 #include "driver/cuda_driver.h"
 #include "driver/host_driver.h"
 
