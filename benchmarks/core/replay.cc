@@ -87,7 +87,8 @@ int run(const std::string& image, int nodes, int rounds) {
   CUevent start = nullptr, stop = nullptr;
   JGE_CALL(driver, cuEventCreate, &start, CU_EVENT_DEFAULT);
   JGE_CALL(driver, cuEventCreate, &stop, CU_EVENT_DEFAULT);
-  CUdeviceptr data[2];
+  // More than there are variants of an executable graph, so that addresses that move are patched.
+  CUdeviceptr data[8];
   for (CUdeviceptr& pointer : data) JGE_CALL(driver, cuMemAlloc, &pointer, 4 * kFloats);
 
   test::AffineProgram chain(image, 1, kFloats);
@@ -114,16 +115,17 @@ int run(const std::string& image, int nodes, int rounds) {
     void* buffers[] = {reinterpret_cast<void*>(pointer), reinterpret_cast<void*>(pointer)};
     runtime.run(on, 0, stream, buffers);
   };
-  const auto repeat = make(), moved = make();
+  const auto repeat = make(), alternating = make(), moved = make();
   std::map<int, std::unique_ptr<ProgramOnDevices>> cut;
   std::map<std::string, std::function<void(int)>> ways;
   ways["raw cuGraphLaunch, uncut"] = [&](int) {
     JGE_CALL(driver, cuGraphLaunch, uncut_exec.get(), stream);
   };
   ways["ours, addresses repeat"] = [&](int) { call(*repeat, data[0]); };
-  ways["ours, all addresses move"] = [&](int i) { call(*moved, data[i % 2]); };
+  ways["ours, addresses alternate"] = [&](int i) { call(*alternating, data[i % 2]); };
+  ways["ours, all addresses move"] = [&](int i) { call(*moved, data[i % 8]); };
   ways["rebuild and cuGraphExecUpdate, all addresses move"] = [&](int i) {
-    const Graph graph = raw.build(data[i % 2]);
+    const Graph graph = raw.build(data[i % 8]);
     CUgraphExecUpdateResultInfo info{};
     JGE_CALL(driver, cuGraphExecUpdate, rebuilt_exec.get(), graph.get(), &info);
     JGE_CALL(driver, cuGraphLaunch, rebuilt_exec.get(), stream);
