@@ -64,7 +64,11 @@ class Bare:
             raise SystemExit("the bare handler could not load its kernel")
 
         def launch(x: jax.Array, a: float, n: int) -> jax.Array:
-            call = jax.ffi.ffi_call("bare_launch", jax.ShapeDtypeStruct(x.shape, x.dtype))
+            call = jax.ffi.ffi_call(
+                "bare_launch",
+                jax.ShapeDtypeStruct(x.shape, x.dtype),
+                vmap_method="sequential",
+            )
             return call(
                 x,
                 function=np.int64(function),

@@ -350,6 +350,22 @@ def independent(kernels: Kernels, sizes: Sizes, gpu: bool) -> Part:
     return {work: {"repetitions": n, "ns of one": 1e3 * each, **result}}, bars
 
 
+def batch(kernels: Kernels, sizes: Sizes, gpu: bool) -> Part:
+    """``jax.vmap`` of a kernel of one block: our nodes, and a bare call's sequential method."""
+    n, _ = spin_iterations(kernels.spin, sizes.spin_us)
+    count = sizes.independent
+    x = jnp.arange(count * ROW, dtype=jnp.float32).reshape(count, ROW)
+    spins = {"ours": kernels.spin, "bare": kernels.bare_spin}
+    functions = {
+        name: jax.vmap(lambda row, spin=spin: spin(row, 1.0, n)) for name, spin in spins.items()
+    }
+    ways = ways_of(functions, lambda: x, ("host", "wall", "queued"), feed=False)
+    result = measured(ways, sizes.rounds)
+    work = f"vmap over {count} of a kernel of one block"
+    check(ways, lambda _: x + n, work)
+    return {work: result}, over_bare(work, result, 10)
+
+
 def loops(kernels: Kernels, sizes: Sizes, gpu: bool) -> Part:
     results: dict[str, Any] = {}
     bars: list[Bar] = []
@@ -594,6 +610,7 @@ def pays_from(rows: Mapping[int, Any], kind: str) -> int | None:
 
 PARTS: dict[str, Callable[[Kernels, Sizes, bool], Part]] = {
     "independent": independent,
+    "batch": batch,
     "loops": loops,
     "chain": chain,
     "first-call": first_call,

@@ -43,14 +43,24 @@ build_tests() {
     -DCMAKE_BUILD_TYPE=Release -DPython_EXECUTABLE="$(command -v "$PYTHON")" --log-level=WARNING &&
     cmake --build build/gpu -- --quiet
 }
-pytest=("$PYTHON" -m pytest -q -p no:cacheprovider)
+pytest() { # pytest FILE...: a process per file, several at a time; the longest should come first
+  local log="$work/pytest.log"
+  printf '%s\0' "$@" | XLA_PYTHON_CLIENT_PREALLOCATE=false xargs -0 -P "${JOBS:-6}" -n 1 \
+    timeout 300 "$PYTHON" -m pytest -q -p no:cacheprovider 2>&1 | tee "$log"
+  local status=${PIPESTATUS[1]}
+  grep -oE '[0-9]+ passed' "$log" | awk '{ sum += $1 } END { print sum " passed" }'
+  return "$status"
+}
+
+pytest_on_cpu() { JAX_PLATFORMS=cpu pytest $(ls -S tests/python/test_*.py); }
 
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
 step build build_package
 step build-cpp build_tests
 step cpp build/gpu/tests/cpp/jge_tests
-step python-gpu "${pytest[@]}" tests/gpu tests/python/test_{kernel,errors,definitions,process,program,graph,region,cases,batching,matrix,demo,readme}.py
-step python-cpu env JAX_PLATFORMS=cpu "${pytest[@]}" tests/python
+step python-gpu pytest tests/python/test_{matrix,batching,dtypes,region,graph,cases,kernel}.py tests/gpu/*.py \
+  tests/python/test_{traced_values,testing,errors,definitions,process,program,demo,batched_grid,citizens,readme}.py
+step python-cpu pytest_on_cpu
 step demo "$PYTHON" examples/perona_malik.py --out "$out/demo.png"
 if command -v compute-sanitizer > /dev/null; then
   step memcheck compute-sanitizer --error-exitcode 1 --report-api-errors no build/gpu/tests/cpp/jge_tests --driver cuda encoder
@@ -64,7 +74,7 @@ step lone-kernel "$PYTHON" benchmarks/lone_kernel.py --out "$work/lone-kernel.js
 step chain "$PYTHON" benchmarks/chain.py --out "$work/chain.json"
 step regions "$PYTHON" benchmarks/regions.py --out "$work/regions.json"
 if [ "$(nvidia-smi --list-gpus | wc -l)" -ge 2 ]; then
-  step two-gpus-tests "${pytest[@]}" tests/gpu/test_two_gpus.py
+  step two-gpus-tests pytest tests/gpu/test_two_gpus.py
   step two-gpus "$PYTHON" benchmarks/two_gpus.py --out "$work/two-gpus.json"
 fi
 
