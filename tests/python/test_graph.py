@@ -239,6 +239,17 @@ def test_views_and_pieces_cost_nothing():
     np.testing.assert_allclose(jge.graph(f)(X), jax.jit(f)(X), rtol=1e-6)
 
 
+def test_an_argument_that_is_updated_in_place_through_views():
+    def f(x, i):
+        return bump(x.reshape(3, 100)), bump(jax.lax.bitcast_convert_type(i[None], jnp.float32))
+
+    i = jax.lax.bitcast_convert_type(X, jnp.int32)
+    assert node_counts(jge.graph(f), X, i) == 2
+    jax.tree.map(
+        np.testing.assert_array_equal, jge.graph(f)(X, i), ((X + 1).reshape(3, 100), X[None] + 1)
+    )
+
+
 def test_stacked_results_are_written_where_they_end_up():
     def f(x):
         return bump(jnp.stack([axpy(x, ONE), axpy(ONE, x)]))
