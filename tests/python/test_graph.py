@@ -296,6 +296,22 @@ def test_results_that_are_arguments_views_or_repeated():
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), got, want)
 
 
+def test_inner_values_without_elements_need_no_memory():
+    source = r"""
+    extern "C" __global__ void both(const float* x, const float* none, float* out, float* empty) {
+      out[threadIdx.x] = x[threadIdx.x] + 1;
+    }
+    """
+    both = jge.cuda_kernel(source, "both", out_shape=lambda *xs: xs, grid=1, block=300)
+
+    def f(x, none):
+        a, empty = both(x, none)
+        return a, both(a, empty)
+
+    got = jge.graph(f)(X, jnp.zeros((0, 3)))
+    jax.tree.map(np.testing.assert_array_equal, got, (X + 1, (X + 2, jnp.zeros((0, 3)))))
+
+
 def test_scratch_memory_is_counted_and_reused_as_asked():
     sizes = {}
     for reuse in ("path", "order", "never"):
