@@ -106,7 +106,9 @@ class _Counter:
 
         def stands_in(atom: Atom) -> Atom:
             """Some number, where the real one is known when the loop is unrolled."""
-            return scalar_literal(0, atom.aval) if is_known(atom) else atom
+            if isinstance(atom, core.Literal) or not is_known(atom):
+                return atom
+            return scalar_literal(0, atom.aval)
 
         for eqn in jaxpr.jaxpr.eqns:
             operands = [stands_in(atom) for atom in eqn.invars]

@@ -183,6 +183,20 @@ def test_a_long_loop_is_one_loop_of_larger_steps():
     np.testing.assert_allclose(compiled(X, ONE), jax.jit(f)(X, ONE), rtol=1e-6)
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_arithmetic_on_a_counter_is_xla_s():
+    def f(x):
+        def body(carry, _):
+            i, big, u = carry
+            rest = jax.lax.rem(i, jnp.int32(0))
+            return (i + 1, big * 1e4, add_index(u, i % 3)), (rest, big.astype(jnp.int32))
+
+        return jax.lax.scan(body, (0, jnp.float32(1), x), length=5)
+
+    got, want = jge.graph(f)(X), jax.jit(f)(X)
+    jax.tree.map(np.testing.assert_array_equal, got, want)
+
+
 def test_loops_over_data_keep_their_bodies_in_programs():
     def f(x, y):
         def cond(u):
