@@ -183,6 +183,21 @@ def test_a_long_loop_is_one_loop_of_larger_steps():
     np.testing.assert_allclose(compiled(X, ONE), jax.jit(f)(X, ONE), rtol=1e-6)
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_loop_of_larger_steps_carries_what_it_returns_of_its_counter(reverse):
+    def body(carry, _):
+        i, last, u = carry
+        return (i + 1, i, axpy(u, ONE, a=0.5)), (i, last)
+
+    def f(x):
+        return jax.lax.scan(body, (0, x[1].astype(int), x), length=11, reverse=reverse)
+
+    with jge.options(max_unrolled_nodes=4):
+        assert calls(jge.graph(f), X)[0] == 2  # the loop's body, and the rest
+        got = jge.graph(f)(X)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), got, jax.jit(f)(X))
+
+
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_arithmetic_on_a_counter_is_xla_s():
     def f(x):
