@@ -55,7 +55,7 @@ def kind_of(eqn: core.JaxprEqn) -> Kind:
     if view_offset(eqn) is not None:
         return Kind.VIEW
     if name == "broadcast_in_dim" and is_scalar_literal(invars[0]):
-        return Kind.FILL if pattern_of(invars[0].val, aval.dtype) else (Kind.FOREIGN)
+        return Kind.FILL if pattern_of(invars[0].val, aval.dtype) else Kind.FOREIGN
     if name == "add_any" and str(aval.dtype) in SUMMED:
         return Kind.SUM
     if name == "copy" or (name in _JOINS and _is_leading(eqn, eqn.params[_JOINS[name]])):
