@@ -44,7 +44,8 @@ test-python: install
 
 # Random work against numpy, at length.
 fuzz: install
-	JAX_GRAPHENC_FUZZ_EXAMPLES=20000 $(BIN)/python -m pytest tests/python/test_encoder_fuzz.py
+	JAX_GRAPHENC_FUZZ_EXAMPLES=20000 $(BIN)/python -m pytest tests/python/test_encoder_fuzz.py \
+		tests/python/test_graph_fuzz.py
 
 # The C++ tests need headers only, and take cmake and ninja from the environment.
 test-cpp: install

@@ -55,7 +55,7 @@ def kind_of(eqn: core.JaxprEqn) -> Kind:
     if view_offset(eqn) is not None:
         return Kind.VIEW
     if name == "broadcast_in_dim" and is_scalar_literal(invars[0]):
-        return Kind.FILL if pattern_of(invars[0].val, aval.dtype) else (Kind.FOREIGN)
+        return Kind.FILL if pattern_of(invars[0].val, aval.dtype) else Kind.FOREIGN
     if name == "add_any" and str(aval.dtype) in SUMMED:
         return Kind.SUM
     if name == "copy" or (name in _JOINS and _is_leading(eqn, eqn.params[_JOINS[name]])):
@@ -145,6 +145,10 @@ def _select(which: Any, *cases: Any) -> Any:
     return cases[int(which)]
 
 
+def _rem(x: Any, y: Any) -> Any:
+    return x if y == 0 and x.dtype.kind != "f" else np.fmod(x, y)
+
+
 _FOLDED: dict[str, Callable[..., Any]] = {
     "add": np.add,
     "sub": np.subtract,
@@ -152,7 +156,7 @@ _FOLDED: dict[str, Callable[..., Any]] = {
     "neg": np.negative,
     "max": np.maximum,
     "min": np.minimum,
-    "rem": np.fmod,
+    "rem": _rem,
     "clamp": lambda low, x, high: np.minimum(np.maximum(low, x), high),
     "lt": np.less,
     "le": np.less_equal,
@@ -177,9 +181,12 @@ def fold(eqn: core.JaxprEqn, operands: Sequence[Atom]) -> core.Literal | None:
         return None
     if any(np.asarray(x.val).dtype.kind not in "biuf" for x in operands):
         return None
-    with np.errstate(over="ignore"):
+    with np.errstate(all="ignore"):
         value = function(*(np.asarray(x.val).astype(x.aval.dtype)[()] for x in operands))
-    return scalar_literal(value, eqn.outvars[0].aval)
+    aval: Any = eqn.outvars[0].aval
+    if np.asarray(value).dtype.kind == "f" and aval.dtype.kind in "iu":
+        return None  # XLA saturates, numpy does not
+    return scalar_literal(value, aval)
 
 
 def static_slice(eqn: core.JaxprEqn, operands: Sequence[Atom]) -> core.JaxprEqn | None:

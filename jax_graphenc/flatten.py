@@ -84,7 +84,7 @@ class Flattener:
             return None
         if cost.nodes * scan.length <= self._max_nodes:
             return self._unroll(eqn, scan, operands)
-        return self._lengthen_steps(eqn, scan, operands, cost)
+        return self._lengthen_steps(scan, operands, cost)
 
     def _unroll(self, eqn: core.JaxprEqn, scan: Scan, operands: Sequence[Atom]) -> list[Atom]:
         consts, carry, stacked = scan.split(operands)
@@ -142,23 +142,14 @@ class Flattener:
         return result
 
     def _lengthen_steps(
-        self, eqn: core.JaxprEqn, scan: Scan, operands: Sequence[Atom], cost: LoopCost
+        self, scan: Scan, operands: Sequence[Atom], cost: LoopCost
     ) -> list[Atom] | None:
         """Makes several iterations one; ``None`` if they depend on the loop's counter."""
         per_step = self._max_nodes // cost.nodes
-        counters = [i for i, known in enumerate(cost.known_carry) if known]
-        in_use = any(not isinstance(eqn.outvars[i], core.DropVar) for i in counters)
-        if per_step < 2 or cost.reads_counter or in_use:
+        if per_step < 2 or cost.reads_counter:
             return None
-        consts, carry, stacked = scan.split(operands)
-        rest = [i for i in range(scan.carries) if i not in counters]
-        arguments = (consts, [carry[i] for i in rest], stacked)
-        avals = [[atom.aval for atom in group] for group in arguments]
-        traced = in_larger_steps(scan, carry, counters, per_step, avals)
-        made = self.inline(traced, [atom for group in arguments for atom in group])
-        for i, value in zip(rest, made, strict=False):
-            carry[i] = value
-        return carry + made[len(rest) :]
+        avals = [[atom.aval for atom in group] for group in scan.split(operands)]
+        return self.inline(in_larger_steps(scan, per_step, avals), operands)
 
 
 @kept

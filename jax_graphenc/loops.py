@@ -106,7 +106,9 @@ class _Counter:
 
         def stands_in(atom: Atom) -> Atom:
             """Some number, where the real one is known when the loop is unrolled."""
-            return scalar_literal(0, atom.aval) if is_known(atom) else atom
+            if isinstance(atom, core.Literal) or not is_known(atom):
+                return atom
+            return scalar_literal(0, atom.aval)
 
         for eqn in jaxpr.jaxpr.eqns:
             operands = [stands_in(atom) for atom in eqn.invars]
@@ -146,34 +148,26 @@ class _Counter:
         return [is_known(atom) for atom in jaxpr.jaxpr.outvars]
 
 
-def in_larger_steps(
-    scan: Scan, carry: Sequence[Atom], counters: Sequence[int], per_step: int, avals: Any
-) -> core.ClosedJaxpr:
+def in_larger_steps(scan: Scan, per_step: int, avals: Any) -> core.ClosedJaxpr:
     """A loop of fewer iterations, each of which is several of the old ones.
 
     Args:
         scan: the loop.
-        carry: what it begins with.
-        counters: which of these nobody reads but the loop itself; they are not carried on.
         per_step: iterations that become one.
-        avals: of the constants, the rest of the carry, and the stacked operands.
+        avals: of the constants, the carry and the stacked operands, one list each.
 
     Returns:
-        A function of these to the rest of the carry and the stacked results.
+        A function of these to the carry and the stacked results.
     """
-    kept = [i for i in range(scan.carries) if i not in counters]
     steps, rest = divmod(scan.length, per_step)
     body = core.jaxpr_as_fun(scan.body)
 
     def several(consts: Any, carried: Any, rows: Any, count: int) -> tuple[list[Any], list[Any]]:
-        whole: list[Any] = [carry[i].val if i in counters else None for i in range(scan.carries)]
         columns: list[list[Any]] = [[] for _ in range(scan.stacks)]
         order = range(count)
         for k in reversed(order) if scan.reverse else order:
-            for i, value in zip(kept, carried, strict=True):
-                whole[i] = value
-            made = body(*consts, *whole, *(x[k] for x in rows))
-            carried = [made[i] for i in kept]
+            made = body(*consts, *carried, *(x[k] for x in rows))
+            carried = made[: scan.carries]
             for column, value in zip(columns, made[scan.carries :], strict=True):
                 column.append(value)
         if scan.reverse:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -87,13 +88,31 @@ def emit(
     rule = jax.ffi.ffi_lowering(
         UNCAPTURED_PROGRAM if uncaptured else PROGRAM, operand_output_aliases=dict(made.aliases)
     )
-    avals_out = list(ctx.avals_out)
+    avals_out: list[Any] = list(ctx.avals_out)
     if made.scratch is not None:
         avals_out.append(jax.core.ShapedArray((made.results[made.scratch],), np.dtype(np.uint8)))
+    avals_in: list[Any] = list(ctx.avals_in)
+    operands = list(operands)
+    for argument, result in made.aliases:
+        # A program tells no types from each other, and looks through views; XLA wants one type.
+        given, wanted = avals_in[argument], avals_out[result]
+        if (given.shape, given.dtype) != (wanted.shape, wanted.dtype):
+            view = mlir.lower_fun(
+                functools.partial(_viewed, shape=wanted.shape, dtype=wanted.dtype),
+                multiple_results=False,
+            )
+            of_one = ctx.replace(avals_in=[given], avals_out=[wanted])
+            [operands[argument]] = view(of_one, operands[argument])
+            avals_in[argument] = wanted
     results: Sequence[Any] = rule(
-        ctx.replace(avals_out=avals_out), *operands, program=made.encode()
+        ctx.replace(avals_in=avals_in, avals_out=avals_out), *operands, program=made.encode()
     )
     return results[: len(ctx.avals_out)]
+
+
+def _viewed(x: Any, shape: Sequence[int], dtype: Any) -> Any:
+    x = x.reshape(shape)
+    return x if x.dtype == dtype else jax.lax.bitcast_convert_type(x, dtype)
 
 
 def size_of(aval: Any) -> int:

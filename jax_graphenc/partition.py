@@ -81,7 +81,7 @@ def partition(
     outvars = flat.inline(jaxpr, invars)
     equations = _live(flat.equations, outvars)
     lazy = {e.eqn.outvars[0]: e for e in equations if e.kind in _LAZY}
-    levels = _levels(equations, lazy)
+    levels = _levels(equations)
 
     stages: list[Stage] = []
     for level in sorted(levels):
@@ -103,9 +103,7 @@ def _live(equations: Sequence[FlatEquation], outvars: Iterable[Atom]) -> list[Fl
     return live[::-1]
 
 
-def _levels(
-    equations: Sequence[FlatEquation], lazy: dict[core.Var, FlatEquation]
-) -> dict[int, list[FlatEquation]]:
+def _levels(equations: Sequence[FlatEquation]) -> dict[int, list[FlatEquation]]:
     level: dict[Atom, int] = {}
     last_effect = 0
     levels: dict[int, list[FlatEquation]] = {}

@@ -52,6 +52,14 @@ def _jvp(primals: Any, tangents: Any, *, call: KernelCall, **_: Any) -> tuple[li
     if not any(jax.numpy.issubdtype(dtype, jax.numpy.inexact) for _, dtype in call.results):
         results = kernel_p.bind(*primals, call=call)
         return results, [ad.Zero(jax.typeof(result).to_tangent_aval()) for result in results]
+    if call.reference is not None:
+        # JAX forgets rules of functions in the part of a loop that needs no tangent, which a
+        # derivative of higher order differentiates again.
+        given = [ad.instantiate_zeros(t) for t in tangents]
+        _, out = jax.jvp(call.run_reference, tuple(primals), tuple(given))
+        return kernel_p.bind(*primals, call=call), [
+            ad.Zero(jax.typeof(t)) if t.dtype == jax.dtypes.float0 else t for t in out
+        ]
     raise NotImplementedError(
         f"kernel '{call.label}' has no derivative. Either give cuda_kernel(..., reference=) the "
         f"same function in jax.numpy, or give rules of your own with {call.name}.defvjp(fwd, bwd) "

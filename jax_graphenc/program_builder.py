@@ -249,10 +249,10 @@ class ProgramBuilder:
         return program.Program(
             self._name,
             tuple(value.bytes for value in self._arguments),
-            (*(value.bytes for value in results), *([scratch] if scratch else ())),
+            (*(value.bytes for value in results), *([scratch] if inner else ())),
             tuple(sorted(aliases.items())),
             tuple(self._nodes(len(results))),
-            len(results) if scratch else None,
+            len(results) if inner else None,  # also of no bytes: nodes may name it
         )
 
     def _results(self, outputs: Sequence[Value]) -> list[Value]:

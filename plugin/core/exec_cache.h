@@ -29,8 +29,8 @@ class ExecCache {
   using Build = std::function<void(Exec&)>;
 
   // An exec of this topology, leased to the caller: one that nobody has leased, updated, or else a
-  // new one, which is kept if it can be updated later. Null if the nodes are to be launched one by
-  // one: the topology has not been seen often enough, or there is no memory for the graph, even
+  // new one, which is kept. Null if the nodes are to be launched one by one: the topology cannot be
+  // updated later or has not been seen often enough, or there is no memory for the graph, even
   // without the less recently used half of the cache.
   std::shared_ptr<Exec> acquire(const Driver& driver, const Topology& topology,
                                 const Update& update, const Build& build);

@@ -183,6 +183,35 @@ def test_a_long_loop_is_one_loop_of_larger_steps():
     np.testing.assert_allclose(compiled(X, ONE), jax.jit(f)(X, ONE), rtol=1e-6)
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_loop_of_larger_steps_carries_what_it_returns_of_its_counter(reverse):
+    def body(carry, _):
+        i, last, u = carry
+        return (i + 1, i, axpy(u, ONE, a=0.5)), (i, last)
+
+    def f(x):
+        return jax.lax.scan(body, (0, x[1].astype(int), x), length=11, reverse=reverse)
+
+    with jge.options(max_unrolled_nodes=4):
+        assert calls(jge.graph(f), X)[0] == 2  # the loop's body, and the rest
+        got = jge.graph(f)(X)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), got, jax.jit(f)(X))
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_arithmetic_on_a_counter_is_xla_s():
+    def f(x):
+        def body(carry, _):
+            i, big, u = carry
+            rest = jax.lax.rem(i, jnp.int32(0))
+            return (i + 1, big * 1e4, add_index(u, i % 3)), (rest, big.astype(jnp.int32))
+
+        return jax.lax.scan(body, (0, jnp.float32(1), x), length=5)
+
+    got, want = jge.graph(f)(X), jax.jit(f)(X)
+    jax.tree.map(np.testing.assert_array_equal, got, want)
+
+
 def test_loops_over_data_keep_their_bodies_in_programs():
     def f(x, y):
         def cond(u):
@@ -239,6 +268,17 @@ def test_views_and_pieces_cost_nothing():
     np.testing.assert_allclose(jge.graph(f)(X), jax.jit(f)(X), rtol=1e-6)
 
 
+def test_an_argument_that_is_updated_in_place_through_views():
+    def f(x, i):
+        return bump(x.reshape(3, 100)), bump(jax.lax.bitcast_convert_type(i[None], jnp.float32))
+
+    i = jax.lax.bitcast_convert_type(X, jnp.int32)
+    assert node_counts(jge.graph(f), X, i) == 2
+    jax.tree.map(
+        np.testing.assert_array_equal, jge.graph(f)(X, i), ((X + 1).reshape(3, 100), X[None] + 1)
+    )
+
+
 def test_stacked_results_are_written_where_they_end_up():
     def f(x):
         return bump(jnp.stack([axpy(x, ONE), axpy(ONE, x)]))
@@ -283,6 +323,22 @@ def test_results_that_are_arguments_views_or_repeated():
     got = jge.graph(f)(X, ONE)
     want = jax.jit(f)(X, ONE)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), got, want)
+
+
+def test_inner_values_without_elements_need_no_memory():
+    source = r"""
+    extern "C" __global__ void both(const float* x, const float* none, float* out, float* empty) {
+      out[threadIdx.x] = x[threadIdx.x] + 1;
+    }
+    """
+    both = jge.cuda_kernel(source, "both", out_shape=lambda *xs: xs, grid=1, block=300)
+
+    def f(x, none):
+        a, empty = both(x, none)
+        return a, both(a, empty)
+
+    got = jge.graph(f)(X, jnp.zeros((0, 3)))
+    jax.tree.map(np.testing.assert_array_equal, got, (X + 1, (X + 2, jnp.zeros((0, 3)))))
 
 
 def test_scratch_memory_is_counted_and_reused_as_asked():

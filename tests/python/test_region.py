@@ -780,3 +780,14 @@ def test_several_devices():
         timeout=300,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, jge.graph])
+def test_second_derivatives_of_references_in_loops(wrap):
+    def f(cosine, x):
+        return jnp.sum(jax.lax.fori_loop(0, 3, lambda _, u: cosine(u), x))
+
+    x = jnp.linspace(0.1, 1, 4)
+    want = jax.hessian(functools.partial(f, jnp.cos))(x)
+    got = jax.hessian(wrap(functools.partial(f, cosine)))(x)
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-6)
