@@ -32,7 +32,7 @@ class Kind(enum.Enum):
 # What joins arrays, by the parameter that holds the axis.
 _JOINS = {"concatenate": "dimension", "stack": "axis"}
 
-_SAME_BYTES = {"reshape", "squeeze", "expand_dims", "name", "stop_gradient", "pvary", "pcast"}
+_SAME_BYTES = {"reshape", "squeeze", "expand_dims", "name", "pvary", "pcast"}
 
 # dtypes that the built-in sum takes, with the dtype that it adds and how many of these it has.
 SUMMED: dict[str, tuple[str, int]] = {
@@ -149,6 +149,16 @@ def _rem(x: Any, y: Any) -> Any:
     return x if y == 0 and x.dtype.kind != "f" else np.fmod(x, y)
 
 
+def _div(a: Any, b: Any) -> Any:
+    """As XLA divides: integers towards zero."""
+    if a.dtype.kind not in "iu":
+        return a / b
+    if b == 0:
+        return None
+    quotient = abs(int(a)) // abs(int(b))
+    return np.asarray(-quotient if (a < 0) != (b < 0) else quotient).astype(a.dtype)[()]
+
+
 _FOLDED: dict[str, Callable[..., Any]] = {
     "add": np.add,
     "sub": np.subtract,
@@ -157,6 +167,8 @@ _FOLDED: dict[str, Callable[..., Any]] = {
     "max": np.maximum,
     "min": np.minimum,
     "rem": _rem,
+    "div": _div,
+    "sign": np.sign,
     "clamp": lambda low, x, high: np.minimum(np.maximum(low, x), high),
     "lt": np.less,
     "le": np.less_equal,
@@ -170,7 +182,6 @@ _FOLDED: dict[str, Callable[..., Any]] = {
     "not": np.invert,
     "select_n": _select,
     "convert_element_type": lambda x: x,
-    "stop_gradient": lambda x: x,
 }
 
 
@@ -184,6 +195,8 @@ def fold(eqn: core.JaxprEqn, operands: Sequence[Atom]) -> core.Literal | None:
     with np.errstate(all="ignore"):
         value = function(*(np.asarray(x.val).astype(x.aval.dtype)[()] for x in operands))
     aval: Any = eqn.outvars[0].aval
+    if value is None:
+        return None
     if np.asarray(value).dtype.kind == "f" and aval.dtype.kind in "iu":
         return None  # XLA saturates, numpy does not
     return scalar_literal(value, aval)

@@ -108,7 +108,7 @@ class _Counter:
             """Some number, where the real one is known when the loop is unrolled."""
             if isinstance(atom, core.Literal) or not is_known(atom):
                 return atom
-            return scalar_literal(0, atom.aval)
+            return scalar_literal(1, atom.aval)
 
         for eqn in jaxpr.jaxpr.eqns:
             operands = [stands_in(atom) for atom in eqn.invars]
