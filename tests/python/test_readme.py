@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import jax_graphenc as jge
+from jax_graphenc.compiler import fatbin, nvrtc
 from jax_graphenc.options import Options
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
@@ -21,11 +22,23 @@ print(jax.jit(weigh).lower(split, y).compile().as_text())
 """
 
 
+def can_export():
+    """Whether the compilers for GPUs are here."""
+    try:
+        nvrtc.version()
+        fatbin._load()
+    except jge.CompilerNotFoundError:
+        return False
+    return True
+
+
 def test_the_readmes_code_runs(tmp_path):
     # None is hidden by its indentation.
     assert len(BLOCKS) == README.count("```python") >= 8
     script = tmp_path / "readme.py"
-    script.write_text("".join(BLOCKS) + SHOW_SHARDED)
+    exporting = can_export()
+    blocks = [block for block in BLOCKS if exporting or "cuda_targets" not in block]
+    script.write_text("".join(blocks) + SHOW_SHARDED)
     environment = {
         **os.environ,
         # So that sharding has something to split.
@@ -37,8 +50,11 @@ def test_the_readmes_code_runs(tmp_path):
     run = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     printed, devices, hlo = run.stdout.split("=====\n")
-    total, *_, by_value, batch, relaxed, spec, loaded = printed.splitlines()
-    assert float(total) == float(loaded) == pytest.approx(1e6)
+    lines = printed.splitlines()
+    if exporting:
+        assert float(lines.pop()) == pytest.approx(1e6)
+    total, *_, by_value, batch, relaxed, spec = lines
+    assert float(total) == pytest.approx(1e6)
     assert by_value == "[1.5, 3.0, 4.0]"
     assert batch == "[1. 2. 3. 4. 5. 6. 7. 8.]"
     assert float(relaxed) == pytest.approx(2)
