@@ -39,8 +39,9 @@ $(VENV)/installed: $(STAMP) $(NATIVE)
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $@
 
+# XLA compiles a small module on one core, so two processes take half the time; a file stays in one.
 test-python: install
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 # Random work against numpy, at length.
 fuzz: install

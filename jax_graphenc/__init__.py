@@ -1,5 +1,7 @@
 """Hand-written CUDA inside ``jax.jit``, at CUDA-graph speed."""
 
+from importlib.metadata import version
+
 import jax_graphenc._core  # noqa: F401 - first, so that a missing build is named plainly
 from jax_graphenc import testing
 from jax_graphenc.caches import clear_caches
@@ -21,6 +23,8 @@ from jax_graphenc.launch import cdiv
 from jax_graphenc.lowering import export_checks
 from jax_graphenc.options import options
 from jax_graphenc.statistics import driver_calls, reset_stats, stats
+
+__version__ = version(__name__)
 
 __all__ = [
     "CompilerNotFoundError",

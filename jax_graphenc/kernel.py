@@ -457,7 +457,8 @@ class CudaKernel:
     def _all_values(self, arrays: Sequence[arguments.Array], keywords: Keywords) -> Keywords:
         """The keywords of a call, with those that the definition's ``values=`` adds."""
         missing = {k: v for k, v in self._defaults.items() if k not in keywords.values}
-        if not missing:
+        # A wrong number of inputs is refused as such, not by a function of the definition's.
+        if not missing or len(arrays) != sum(p.is_input for p in self._generic):
             return keywords
         structs = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in arrays]
         found = dict(keywords.values)

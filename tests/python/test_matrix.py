@@ -247,6 +247,11 @@ def on_axis_1(f):
     return lambda x, y: tuple(out.T for out in mapped(x, y.T))
 
 
+def together(*functions):
+    """Compiled as one: the results of each."""
+    return jax.jit(lambda *args: tuple(f(*args) for f in functions))
+
+
 # What happens inside of shard_map, what happens around it, and whether its parts are of a batch's
 # elements or of an element.
 SHARDED = {
@@ -265,8 +270,11 @@ SHARDED = {
 }
 
 
-def check_sharded():
-    """Over all devices that there are; run where there are several, too."""
+def check_sharded(eager):
+    """Over all devices that there are; run where there are several, too.
+
+    Compiling is what takes the time, so what can be is one jitted function.
+    """
     n = len(jax.devices())
     mesh = jax.make_mesh((n,), ("d",), axis_types=(AxisType.Auto,))
     rows = np.arange(2 * n, dtype=np.float32)[:, None] / 8
@@ -278,39 +286,45 @@ def check_sharded():
             batched = of_batch or "vmap" in name
             args = batch if batched else (X, Y)
             spec = PartitionSpec("d")
-            want = around(inside(in_numpy))(*args)
-            for check_vma in (True, False):
-                print(f"{subject}, {name}, check_vma={check_vma}", flush=True)
-                mapped = jax.shard_map(
-                    inside(f), mesh=mesh, in_specs=spec, out_specs=spec, check_vma=check_vma
-                )
+            print(f"{subject}, {name}", flush=True)
+            want = jax.jit(around(inside(in_numpy)))(*args)
+            mapped = jax.shard_map(inside(f), mesh=mesh, in_specs=spec, out_specs=spec)
+            unchecked = jax.shard_map(
+                inside(f), mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False
+            )
+            if eager:
                 check(around(mapped)(*args), want)
-                check(jax.jit(around(mapped))(*args), want)
+            check(together(around(mapped), around(unchecked))(*args), (want, want))
         # An operand that every device has whole, and so does not vary.
-        for inside in (lambda f: jax.vmap(f, (0, None)), lambda f: grad(jax.vmap(f, (0, None)))):
-            print(f"{subject}, an operand that is everywhere", flush=True)
-            mapped = jax.shard_map(
+        print(f"{subject}, an operand that is everywhere", flush=True)
+        insides = lambda f: jax.vmap(f, (0, None)), lambda f: grad(jax.vmap(f, (0, None)))
+        mapped = [
+            jax.shard_map(
                 lambda x, y, inside=inside, f=f: inside(f)(x, y)[:1],
                 mesh=mesh,
                 in_specs=(PartitionSpec("d"), PartitionSpec()),
                 out_specs=PartitionSpec("d"),
             )
-            check(jax.jit(mapped)(batch[0], Y), inside(in_numpy)(batch[0], Y)[:1])
+            for inside in insides
+        ]
+        want = tuple(inside(in_numpy)(batch[0], Y)[:1] for inside in insides)
+        check(together(*mapped)(batch[0], Y), want)
         # XLA brings together what a kernel takes whole.
+        transforms = jax.vmap, lambda f: grad(jax.vmap(f)), lambda f: jax.vmap(grad(f))
+        want = together(*(transform(in_numpy) for transform in transforms))(*batch)
         for spec in (PartitionSpec("d"), PartitionSpec(None, "d"), PartitionSpec()):
-            for transform in (jax.vmap, lambda f: grad(jax.vmap(f)), lambda f: jax.vmap(grad(f))):
-                print(f"{subject}, sharded jit, {spec}", flush=True)
-                put = [jax.device_put(x, NamedSharding(mesh, spec)) for x in batch]
-                check(jax.jit(transform(f))(*put), transform(in_numpy)(*batch))
+            print(f"{subject}, sharded jit, {spec}", flush=True)
+            put = [jax.device_put(x, NamedSharding(mesh, spec)) for x in batch]
+            check(together(*(transform(f) for transform in transforms))(*put), want)
 
 
 def test_on_the_devices_that_are_here():
-    check_sharded()
+    check_sharded(eager=jax.devices()[0].platform != "cpu")
 
 
 def test_on_several_devices():
     done = subprocess.run(
-        [sys.executable, "-c", "import test_matrix; test_matrix.check_sharded()"],
+        [sys.executable, "-c", "import test_matrix; test_matrix.check_sharded(eager=True)"],
         env={
             **os.environ,
             "JAX_PLATFORMS": "cpu",

@@ -4,6 +4,8 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -168,3 +170,8 @@ def test_device_info_anywhere():
     out = run("import jax_graphenc as jge; print(jge.device_info()); print(jge.graph_limits())")
     assert "graph limits" in out
     assert "GraphLimits(max_ops=" in out
+
+
+def test_the_version_is_the_projects():
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    assert jax_graphenc.__version__ == project["version"]

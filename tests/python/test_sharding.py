@@ -194,6 +194,8 @@ def test_values_that_are_wrong():
     with pytest.raises(ZeroDivisionError) as raised:
         make_affine_with_values({"n": lambda x, w, **_: 1 // 0, "columns": 8})(X, W)
     assert raised.value.__notes__ == ["in values= of kernel 'affine'"]
+    with pytest.raises(TypeError, match=r"takes 2 inputs \(x, w\); got 3; values are keywords"):
+        affine_whole(X, W, 2.0)
 
 
 def make_affine_with_values(values):
