@@ -24,7 +24,7 @@ DRIVER_TEST(device_info_is_plausible) {
 
 HOST_TEST(graph_limits_come_from_the_table_or_an_option) {
   const GraphLimits hopper = graph_limits(9, 0);
-  EXPECT_EQ(hopper.max_ops, 200);
+  EXPECT_EQ(hopper.max_ops, 500);
   EXPECT_EQ(hopper.max_mb, 1000);
   EXPECT_EQ(std::string(hopper.ops_source), "table");
   EXPECT_EQ(graph_limits(12, 1).max_mb, 25);

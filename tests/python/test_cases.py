@@ -192,7 +192,7 @@ def test_the_first_load_is_in_the_middle_of_a_capture(wrap, request):
     f = jax.jit(wrap(lambda x: fresh(fresh(x, x, a=1.0, n=300), x, a=1.0, n=300)))
     compiled = f.lower(X).compile()
     data = np.zeros(300, np.float32)
-    with jge.Encoder() as encoder:
+    with jge.Encoder(jax.devices("cpu")[0]) as encoder:
         encoder.append(bump_raw, data, n=300)
         jge.reset_stats()
         with encoder.capture(writes=[data]):
