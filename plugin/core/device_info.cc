@@ -14,8 +14,8 @@ struct LimitRow {
 };
 
 // Starting values after MLX's CUDA backend. 9.0 retuned on an H200 (benchmarks/results): a thousand
-// nodes took 32 us of host and 975 us of GPU time at 200 nodes a graph, 19 and 970 at 500, 15 and 969
-// at 1000; a smaller graph starts sooner, and is cheaper to make anew.
+// nodes took 32 us of host and 975 us of GPU time at 200 nodes a graph, 19 and 970 at 500, 15 and
+// 969 at 1000; a smaller graph starts sooner, and is cheaper to make anew.
 constexpr LimitRow kLimitRows[] = {
     {8, 0, 20, 400}, {9, 0, 500, 1000}, {10, 0, 100, 1000}, {12, 0, 100, 1000}, {12, 1, 20, 25},
 };
