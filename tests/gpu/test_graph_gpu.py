@@ -1,6 +1,8 @@
 """Regions on a GPU: as executable graphs, node by node, and in XLA's command buffers."""
 
+import collections
 import os
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -153,23 +155,27 @@ def test_only_what_moves_is_patched():
             x = axpy(x, y)
         return x
 
-    y = jnp.ones(N)
-    kept = [jnp.arange(float(N))]
-    # At first, further graphs are made, in the hope that addresses come back.
-    for _ in range(100):
+    n = 4096
+    y = jnp.ones(n)
+    # So many results stay alive that their addresses do not come back soon. (Where results are kept
+    # without end, XLA gives the program's scratch memory another place too, and all nodes with it.)
+    kept = collections.deque([jnp.arange(float(n))], maxlen=64)
+    patched = []
+    for call in range(200):
+        # At first, further graphs are made, in the hope that addresses come back.
+        if call == 150:
+            jge.reset_stats()
+        before = jge.stats()["nodes_patched"]
         kept.append(f(kept[-1] + 1, y))
-    jge.reset_stats()
-    calls = 30
-    for _ in range(calls):
-        kept.append(f(kept[-1] + 1, y))
-    jax.block_until_ready(kept)
+        patched.append(jge.stats()["nodes_patched"] - before)
+    jax.block_until_ready(list(kept))
     stats = jge.stats()
-    assert stats["nodes"] == 200 * calls
+    assert stats["nodes"] == 200 * 50
     assert stats["direct_launches"] == stats["captured_nodes"] == 0
     assert stats["instantiations"] == 0
     # The first reads what moves, and the last writes it; a cut may add a few.
-    assert calls <= stats["nodes_patched"] <= 16 * calls
-    check(kept[-1], jnp.full(N, 2.0))
+    assert statistics.median(patched[150:]) <= 16
+    check(kept[-1], jnp.full(n, 2.0))
 
 
 def test_batches_and_derivatives():
