@@ -19,12 +19,14 @@ from jax_graphenc.graph import graph
 from jax_graphenc.kernel import CudaKernel
 from jax_graphenc.launch import cdiv
 from jax_graphenc.lowering import export_checks
+from jax_graphenc.module import CudaModule, cuda_module
 from jax_graphenc.options import options
 from jax_graphenc.statistics import driver_calls, reset_stats, stats
 
 __all__ = [
     "CompilerNotFoundError",
     "CudaKernel",
+    "CudaModule",
     "DeviceInfo",
     "Encoder",
     "GatherWarning",
@@ -37,6 +39,7 @@ __all__ = [
     "cdiv",
     "clear_caches",
     "cuda_kernel",
+    "cuda_module",
     "device_info",
     "driver_calls",
     "export_checks",
