@@ -56,7 +56,9 @@ def cuda_kernel(
     compiler for the CPU; compiled kernels are kept on disk.
 
     ``out_shape``, ``grid``, ``block``, ``shared_mem`` and ``cluster`` are values, or functions that
-    are called with a ``jax.ShapeDtypeStruct`` for each input and the keywords of the call.
+    are called with a ``jax.ShapeDtypeStruct`` for each input and the keywords of the call. One with
+    a keyword-only parameter ``block``, or named like a macro of ``defines``, is given that as well:
+    ``grid=lambda x, *, block, **_: jge.cdiv(x.size, block[0])``.
 
     Args:
         source: CUDA C++ text, or a ``Path`` to a .cu file; a ``Path`` to a .ptx, .cubin or .fatbin
@@ -172,6 +174,32 @@ def cuda_kernel(
         values=values or {},
         sharding_rule=sharding,
     )
+
+
+_LAUNCH = ("block", "grid", "shared_mem", "cluster")
+
+
+def variant(
+    kernel: CudaKernel, *, defines: Mapping[str, Any] | None = None, **launch: Any
+) -> CudaKernel:
+    """A kernel with further macros and another launch, and the same rules.
+
+    Raises:
+        TypeError: for what is no part of a launch, or macros of a kernel that is an image.
+    """
+    if wrong := set(launch) - set(_LAUNCH):
+        raise TypeError(
+            f"kernel '{kernel.__name__}': {', '.join(sorted(wrong))} is no part of a launch, which "
+            f"are {', '.join(_LAUNCH)} and defines"
+        )
+    source = None
+    if defines:
+        code = kernel.code(())
+        if isinstance(code, Prebuilt):
+            refuse_for_images(kernel.__name__, defines)
+        else:
+            source = make_source(code.source, kernel.__name__, defines, (), (), None)
+    return kernel.varied(source, launch)
 
 
 def kernel_call(

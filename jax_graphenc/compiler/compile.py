@@ -84,6 +84,15 @@ def _anonymous(source: Source, expressions: Sequence[str]) -> Source:
     return replace(source, filename=f"<{', '.join(expressions)}>", line=1)
 
 
+def source_digest(source: Source, expressions: Sequence[str], target: str) -> str:
+    """Names all that an image of a source depends on, in hexadecimal.
+
+    Raises:
+        CompilerNotFoundError: There is no compiler for `target`.
+    """
+    return _key(_anonymous(source, expressions), expressions, target)
+
+
 def _compile_once(
     source: Source, expressions: Sequence[str], target: str, cache_dir: Path | None
 ) -> Image:

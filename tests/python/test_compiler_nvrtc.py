@@ -37,13 +37,6 @@ def test_saxpy() -> None:
     assert b"my kernel.cu" in image.data  # Line numbers for profilers.
 
 
-def test_the_same_source_gives_the_same_image() -> None:
-    # Without a name that others see, NVRTC takes a random one for the static variable.
-    text = """namespace s { static __device__ int n = 3; }
-    template <typename T> __global__ void k(T* x) { x[0] = s::n++; }"""
-    assert compile_(text, "k<int>").data == compile_(text, "k<int>").data
-
-
 def test_types_behind_aliases_and_templates() -> None:
     text = """
     #include <cuda_fp16.h>
