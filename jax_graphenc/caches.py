@@ -15,7 +15,7 @@ def clear_caches(disk: bool = False) -> None:
 
     Args:
         disk: whether to empty the folder of compiled kernels and choices
-            (``options(cache_dir=)``) as well.
+            (``options(cache_dir=)``) as well; headers that NVRTC unpacked there stay.
     """
     clear_memory()
     forget_programs()

@@ -251,9 +251,10 @@ class CudaKernel:
         ]
         shapes = tuple((x.shape, x.dtype) for x in arrays)
         if not keywords.keys() <= self._value_names:
-            arguments.check_keywords(
-                spell(self._expression, self._generic), self._generic, keywords
-            )
+            with arguments.showing_call(self.__name__, shapes, keywords):
+                arguments.check_keywords(
+                    spell(self._expression, self._generic), self._generic, keywords
+                )
         traced = {k: x for k, x in keywords.items() if isinstance(x, jax.core.Tracer)}
         if traced:
             return self._call_loading(arrays, keywords, traced)
@@ -398,10 +399,10 @@ class CudaKernel:
         dtypes = [dtype for _, dtype in arrays]
         expression, parameters = self.expression(dtypes), self.parameters(dtypes)
         spelled = spell(expression, parameters)
-        arguments.check_inputs(
-            spelled, parameters, dtypes, hidden_pointers(self._source, parameters, values)
-        )
-        arguments.check_keywords(spelled, parameters, values)
+        with arguments.showing_call(name, arrays, given_keywords.values):
+            hint = hidden_pointers(self._source, parameters, values)
+            arguments.check_inputs(spelled, parameters, dtypes, hint)
+            arguments.check_keywords(spelled, parameters, values)
         structs = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in arrays]
 
         block: Dim3 | None = None

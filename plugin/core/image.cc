@@ -78,7 +78,8 @@ void check_residency(const Driver& driver, const DeviceInfo& device, CUfunction 
     throw Error(Code::invalid_argument, "kernel '" + label + "' asks for a cooperative launch of " +
                                             std::to_string(blocks) + " blocks; " + device.name +
                                             " runs at most " + std::to_string(most) +
-                                            " of them at the same time");
+                                            " of them at the same time (" + describe_launch(node) +
+                                            ")");
   }
 }
 
@@ -166,13 +167,10 @@ int active_blocks(const Driver& driver, const DeviceInfo& device, CUfunction fun
 
 void prepare_launch(const Driver& driver, const DeviceInfo& device, CUfunction function,
                     const std::string& label, const KernelNode& node) {
-  const std::string shown = " (grid " + text(node.grid) + ", block " + text(node.block) +
-                            ", cluster " + text(node.cluster) + ", " +
-                            std::to_string(node.shared_bytes) + " bytes of dynamic shared memory)";
   const auto refuse = [&](const std::string& what, std::uint64_t limit) {
-    throw Error(Code::invalid_argument, "kernel '" + label + "' asks for " + what +
-                                            "; the limit on " + device.name + " is " +
-                                            std::to_string(limit) + shown);
+    throw Error(Code::invalid_argument,
+                "kernel '" + label + "' asks for " + what + "; the limit on " + device.name +
+                    " is " + std::to_string(limit) + " (" + describe_launch(node) + ")");
   };
   const auto within = [&](const char* what, const Dim3& dim, int x, int y, int z) {
     if (dim.x > std::uint32_t(x)) refuse(std::string(what) + ".x of " + text(dim), x);
