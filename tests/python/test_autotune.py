@@ -56,7 +56,7 @@ def clock(monkeypatch):
         run, calls = real(kernel, *arguments)
 
         def timed(*inputs):
-            now[0] += float(dict(kernel._source.defines)["WORK"])
+            now[0] += float(dict(kernel._source.defines).get("WORK", 0))
             return run(*inputs)
 
         return timed, calls
@@ -285,3 +285,17 @@ def test_configurations_are_checked(configs, error, pattern):
         jge.autotune(make(), configs)
     with pytest.raises(TypeError, match="a kernel made by cuda_kernel is expected"):
         jge.autotune(lambda x: x, CONFIGS)
+
+
+def test_no_call_of_a_timed_run_is_left_out():
+    text = """extern "C" __global__ void g(const float* x, float* u) {
+      u[threadIdx.x] += x[threadIdx.x]; }"""
+    inplace = jge.cuda_kernel(text, "g", params={"u": "inout"}, grid=1, block=256)
+    x = jnp.asarray(X)
+    for kernel, arrays in ((make(), [x]), (inplace, [x, x])):
+        run, calls = importlib.import_module("jax_graphenc.autotune")._compiled(
+            kernel, arrays, {}, 3
+        )
+        assert calls == 3
+        np.testing.assert_array_equal(run(*arrays), 2 * X)
+    np.testing.assert_array_equal(x, X)
