@@ -109,6 +109,10 @@ def test_functions_of_the_launch_get_the_block_and_macros():
     kernel = make(shared_mem=shared_mem, grid=lambda x, *, ADD, **_: 8 + ADD)
     np.testing.assert_array_equal(kernel(X), 2 * X)
     assert seen == {"block": (32, 1, 1), "WORK": 1, "keywords": {"n": 256}}
+    seen.clear()
+    # Also where a value is traced, and the kernel a copy that loads it.
+    np.testing.assert_array_equal(jax.jit(lambda x, n: kernel(x, n=n))(X, 256), 2 * X)
+    assert seen["block"] == (32, 1, 1)
 
 
 def test_a_parameter_called_block_stays_the_kernels():
