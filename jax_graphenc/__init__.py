@@ -4,6 +4,7 @@ from importlib.metadata import version
 
 import jax_graphenc._core  # noqa: F401 - first, so that a missing build is named plainly
 from jax_graphenc import testing
+from jax_graphenc.autotune import Autotuned, autotune
 from jax_graphenc.caches import clear_caches
 from jax_graphenc.define import cuda_kernel, kernel_call
 from jax_graphenc.device import DeviceInfo, GraphLimits, device_info, graph_limits
@@ -14,6 +15,7 @@ from jax_graphenc.errors import (
     GraphBreakError,
     KernelCompileError,
     LaunchLimitError,
+    NotTunedWarning,
     ReferenceUsedWarning,
     UnsupportedOnCpuError,
 )
@@ -21,26 +23,35 @@ from jax_graphenc.graph import graph
 from jax_graphenc.kernel import CudaKernel
 from jax_graphenc.launch import cdiv
 from jax_graphenc.lowering import export_checks
+from jax_graphenc.module import CudaModule, cuda_module
+from jax_graphenc.occupancy import KernelAttributes, Occupancy
 from jax_graphenc.options import options
 from jax_graphenc.statistics import driver_calls, reset_stats, stats
 
 __version__ = version(__name__)
 
 __all__ = [
+    "Autotuned",
     "CompilerNotFoundError",
     "CudaKernel",
+    "CudaModule",
     "DeviceInfo",
     "Encoder",
     "GatherWarning",
     "GraphBreakError",
     "GraphLimits",
     "KernelCompileError",
+    "KernelAttributes",
     "LaunchLimitError",
+    "NotTunedWarning",
+    "Occupancy",
     "ReferenceUsedWarning",
     "UnsupportedOnCpuError",
+    "autotune",
     "cdiv",
     "clear_caches",
     "cuda_kernel",
+    "cuda_module",
     "device_info",
     "driver_calls",
     "export_checks",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -51,6 +52,24 @@ def check_arrays(
                 "and sizes are fixed; export for concrete shapes"
             )
     return tuple(shapes)
+
+
+@contextlib.contextmanager
+def showing_call(name: str, arrays: Sequence[Array], keywords: Mapping[str, Any]) -> Iterator[None]:
+    """Shows how the kernel was called under what is wrong with the call, which shows its signature.
+
+    Raises:
+        TypeError: for one inside.
+    """
+    try:
+        yield
+    except TypeError as error:
+        given = [f"{dtype}[{','.join(map(str, shape))}]" for shape, dtype in arrays]
+        given += [
+            f"{k}={f'{x.dtype}{list(x.shape)}' if isinstance(x, jax.core.Tracer) else repr(x)}"
+            for k, x in keywords.items()
+        ]
+        raise TypeError(f"{error}\n  called as {name}({', '.join(given)})") from None
 
 
 def check_inputs(

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from jax_graphenc.autotune import forget_choices
 from jax_graphenc.compiler import clear_disk, clear_memory
 from jax_graphenc.encoder import forget_programs
 from jax_graphenc.options import current as current_options
 
 
 def clear_caches(disk: bool = False) -> None:
-    """Forgets the compiled kernels that this process keeps.
+    """Forgets the compiled kernels that this process keeps, and what ``autotune`` chose.
 
     Functions that are traced already keep theirs; ``jax.clear_caches()`` forgets those.
 
     Args:
-        disk: whether to empty the folder of compiled kernels (``options(cache_dir=)``) as well.
+        disk: whether to empty the folder of compiled kernels and choices
+            (``options(cache_dir=)``) as well; headers that NVRTC unpacked there stay.
     """
     clear_memory()
     forget_programs()
+    forget_choices()
     folder = current_options().cache_dir
     if disk and folder is not None:
         clear_disk(folder)

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from jax_graphenc.arguments import Array
-from jax_graphenc.compiler import Entry, Source, compile_source, fatbin
+from jax_graphenc.compiler import Entry, Source, UnknownKernelError, compile_source, fatbin
 from jax_graphenc.errors import UnsupportedOnCpuError
 from jax_graphenc.options import current as current_options
 from jax_graphenc.parameters import Role
@@ -65,7 +65,11 @@ class CudaSource:
             expressions += [k for k in _extern_c_kernels(self.source) if k != expression]
             expressions.sort()
         folder = current_options().cache_dir
-        images = [compile_source(self.source, expressions, t, folder) for t in targets]
+        try:
+            images = [compile_source(self.source, expressions, t, folder) for t in targets]
+        except UnknownKernelError as error:
+            there = ", ".join(_kernels(self.source)) or "none"
+            raise UnknownKernelError(f"{error}; its kernels are: {there}", error.log) from None
         entries = [image.entries[expressions.index(expression)] for image in images]
         for target, entry in zip(targets, entries, strict=True):
             if entry != entries[0]:
@@ -88,6 +92,11 @@ def _spelled(entry: Entry) -> str:
 def _extern_c_kernels(source: Source) -> tuple[str, ...]:
     kernels = list_kernels(source.text, defines=dict(source.defines), filename=source.filename)
     return tuple(k.name.rpartition("::")[2] for k in kernels if k.extern_c)
+
+
+def _kernels(source: Source) -> list[str]:
+    kernels = list_kernels(source.text, defines=dict(source.defines), filename=source.filename)
+    return list(dict.fromkeys(k.name for k in kernels))
 
 
 @dataclass(frozen=True, slots=True)

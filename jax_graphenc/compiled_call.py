@@ -130,14 +130,19 @@ def check_device(call: KernelCall, info: dict[str, Any]) -> None:
     shared = info.get("shared_memory_per_block_optin", math.inf)
     cluster = math.prod(call.cluster)
     asks = f"kernel '{call.label}' asks for"
+    shown = (
+        f"(grid={call.grid}, block={call.block}, cluster={call.cluster}, "
+        f"shared_mem={call.shared_bytes})"
+    )
     if call.shared_bytes > shared:
         raise LaunchLimitError(
-            f"{asks} shared_mem={call.shared_bytes} bytes; the limit on {info['name']} is {shared}"
+            f"{asks} shared_mem={call.shared_bytes} bytes; the limit on {info['name']} is {shared} "
+            f"{shown}"
         )
     if cluster > info.get("max_cluster", math.inf):
         raise LaunchLimitError(
             f"{asks} clusters of {cluster} blocks; the limit on {info['name']} is "
-            f"{info['max_cluster']}"
+            f"{info['max_cluster']} {shown}"
         )
     if call.cooperative and not info.get("cooperative_launch", True):
         raise LaunchLimitError(f"{asks} a cooperative launch, which {info['name']} does not have")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import linecache
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from jax_graphenc.call import CudaSource, Prebuilt
 from jax_graphenc.compiler import Source
 from jax_graphenc.kernel import CudaKernel
 from jax_graphenc.parameters import check_params
+from jax_graphenc.signature import with_globals
 
 _IMAGE_SUFFIXES = (".ptx", ".cubin", ".fatbin")
 _MACRO_TYPES = (bool, int, float, np.integer, np.floating, str, type(None))
@@ -21,7 +24,7 @@ _PATH_SUFFIXES = (*_IMAGE_SUFFIXES, ".cu", ".cuh", ".cc", ".cpp", ".h", ".hpp")
 
 
 def cuda_kernel(
-    source: str | Path | bytes | Mapping[str, bytes],
+    source: str | Path | bytes | Mapping[str, bytes] | Source,
     name: str,
     *,
     out_shape: Any = None,
@@ -40,6 +43,8 @@ def cuda_kernel(
     sharding: str | None = None,
     defines: Mapping[str, Any] | None = None,
     options: Sequence[str] = (),
+    include_dirs: Sequence[str | os.PathLike[str]] = (),
+    globals: Mapping[str, Any] | None = None,
 ) -> CudaKernel:
     """Makes a JAX function of a ``__global__`` function.
 
@@ -51,7 +56,9 @@ def cuda_kernel(
     compiler for the CPU; compiled kernels are kept on disk.
 
     ``out_shape``, ``grid``, ``block``, ``shared_mem`` and ``cluster`` are values, or functions that
-    are called with a ``jax.ShapeDtypeStruct`` for each input and the keywords of the call.
+    are called with a ``jax.ShapeDtypeStruct`` for each input and the keywords of the call. One with
+    a keyword-only parameter ``block``, or named like a macro of ``defines``, is given that as well:
+    ``grid=lambda x, *, block, **_: jge.cdiv(x.size, block[0])``.
 
     Args:
         source: CUDA C++ text, or a ``Path`` to a .cu file; a ``Path`` to a .ptx, .cubin or .fatbin
@@ -117,6 +124,14 @@ def cuda_kernel(
         defines: preprocessor macros: numbers, strings, ``True`` for 1, ``False`` for 0, ``None``
             for an empty one.
         options: further options for NVRTC, one string each.
+        include_dirs: folders where headers are looked for, behind the source's own.
+        globals: initial values of ``__constant__`` and ``__device__`` variables that the source
+            declares at namespace scope, by name: a number, an array, a structured scalar or array
+            for structs. They are compiled into the kernel, so two kernels with different values
+            have a variable each, everywhere and also when exported; another value compiles the
+            source again. What a kernel writes into a ``__device__`` variable stays there until the
+            process ends, seen by all kernels of the same source and values; on the GPU each
+            device has its own.
 
     Returns:
         A function of the inputs (by position) and by-value parameters (by keyword) that returns the
@@ -130,9 +145,7 @@ def cuda_kernel(
     """
     checked = check_params(params)
     code: CudaSource | Prebuilt
-    image = source
-    if isinstance(source, Path) and source.suffix in _IMAGE_SUFFIXES:
-        image = source.read_bytes()
+    image = read_image(source)
     if isinstance(image, bytes | Mapping):
         code = _prebuilt(image, name)
         if not checked:
@@ -140,13 +153,9 @@ def cuda_kernel(
                 f"kernel '{name}' is given as an image, which does not tell what its parameters "
                 "are: list all of them, params={'x': 'const float*', 'out': 'float*', 'n': 'int'}"
             )
-        if defines or options:
-            raise TypeError(
-                f"kernel '{name}' is given as an image, which is compiled already: defines= and "
-                "options= are for source"
-            )
+        refuse_for_images(name, defines, options, include_dirs, globals)
     else:
-        code = CudaSource(_source(source, name, _defines(defines), _options(options)))
+        code = CudaSource(make_source(image, name, defines, options, include_dirs, globals))
     return CudaKernel(
         code,
         name,
@@ -165,6 +174,32 @@ def cuda_kernel(
         values=values or {},
         sharding_rule=sharding,
     )
+
+
+_LAUNCH = ("block", "grid", "shared_mem", "cluster")
+
+
+def variant(
+    kernel: CudaKernel, *, defines: Mapping[str, Any] | None = None, **launch: Any
+) -> CudaKernel:
+    """A kernel with further macros and another launch, and the same rules.
+
+    Raises:
+        TypeError: for what is no part of a launch, or macros of a kernel that is an image.
+    """
+    if wrong := set(launch) - set(_LAUNCH):
+        raise TypeError(
+            f"kernel '{kernel.__name__}': {', '.join(sorted(wrong))} is no part of a launch, which "
+            f"are {', '.join(_LAUNCH)} and defines"
+        )
+    source = None
+    if defines:
+        code = kernel.code(())
+        if isinstance(code, Prebuilt):
+            refuse_for_images(kernel.__name__, defines)
+        else:
+            source = make_source(code.source, kernel.__name__, defines, (), (), None)
+    return kernel.varied(source, launch)
 
 
 def kernel_call(
@@ -258,15 +293,60 @@ def _prebuilt(image: bytes | Mapping[str, bytes], name: str) -> Prebuilt:
     return Prebuilt(tuple(sorted(images.items())))
 
 
-def _source(
-    source: Any, name: str, defines: tuple[tuple[str, str], ...], options: tuple[str, ...]
+def read_image(source: Any) -> Any:
+    """The bytes of an image that is given by its path; anything else as it is."""
+    if isinstance(source, Path) and source.suffix in _IMAGE_SUFFIXES:
+        return source.read_bytes()
+    return source
+
+
+def refuse_for_images(name: str, *of_source: Any) -> None:
+    """Refuses what only a source has.
+
+    Raises:
+        TypeError: if any is given.
+    """
+    if any(of_source):
+        raise TypeError(
+            f"kernel '{name}' is given as an image, which is compiled already: defines=, "
+            "options=, include_dirs= and globals= are for source"
+        )
+
+
+def make_source(
+    source: Any,
+    name: str,
+    defines: Mapping[str, Any] | None,
+    options: Sequence[str],
+    include_dirs: Sequence[str | os.PathLike[str]],
+    globals: Mapping[str, Any] | None,
 ) -> Source:
+    """A source from what ``cuda_kernel`` takes, or one with further macros, options and values.
+
+    Raises:
+        TypeError: for what is none.
+        ValueError: for text that looks like a path, a folder that is none, or values of variables
+            that are not there.
+    """
+    found = source if isinstance(source, Source) else _source(source, name)
+    if not isinstance(globals or {}, Mapping):
+        raise TypeError(
+            f"globals={globals!r}: a mapping is expected, such as {{'coefficients': array}}"
+        )
+    macros = {**dict(found.defines), **_defines(defines)}
+    return replace(
+        found,
+        text=with_globals(found.text, globals or {}, found.filename),
+        defines=tuple(sorted(macros.items())),
+        options=(*found.options, *_include_options(include_dirs), *_options(options)),
+    )
+
+
+def _source(source: Any, name: str) -> Source:
     if isinstance(source, Path):
         path = source.absolute()
         text = path.read_text(encoding="utf-8")
-        return Source(
-            text, str(path), 1, defines, options, folder=path.resolve().parent, is_file=True
-        )
+        return Source(text, str(path), folder=path.resolve().parent, is_file=True)
     if not isinstance(source, str):
         raise TypeError(
             f"kernel '{name}': source is CUDA C++ text, a pathlib.Path, or the bytes of an image; "
@@ -274,7 +354,7 @@ def _source(
         )
     if not source.strip():
         raise ValueError(f"kernel '{name}': the source is empty")
-    if "\n" not in source and source.strip().endswith(_PATH_SUFFIXES):
+    if is_path(source):
         raise ValueError(
             f"kernel '{name}': a string is taken for CUDA source, and {source!r} looks like a "
             f"file: pass pathlib.Path({source!r})"
@@ -282,16 +362,21 @@ def _source(
     filename, line = _find_in_caller(source, f"<{name}>")
     caller = Path(filename)
     folder = caller.resolve().parent if caller.is_file() else None
-    return Source(source, filename, line, defines, options, folder=folder)
+    return Source(source, filename, line, folder=folder)
 
 
-def _defines(defines: Mapping[str, Any] | None) -> tuple[tuple[str, str], ...]:
+def is_path(text: str) -> bool:
+    """Whether a text is a file's name and no CUDA source."""
+    return "\n" not in text and text.strip().endswith(_PATH_SUFFIXES)
+
+
+def _defines(defines: Mapping[str, Any] | None) -> dict[str, str]:
     if not isinstance(defines or {}, Mapping):
         raise TypeError(
             f"defines={defines!r}: a mapping is expected, such as {{'TILE': 32}}; got "
             f"{type(defines).__name__}"
         )
-    found = []
+    found = {}
     for name, value in (defines or {}).items():
         if not isinstance(name, str) or not isinstance(value, _MACRO_TYPES):
             raise TypeError(
@@ -299,8 +384,8 @@ def _defines(defines: Mapping[str, Any] | None) -> tuple[tuple[str, str], ...]:
                 "None are expected"
             )
         text = "" if value is None else str(int(value) if isinstance(value, bool) else value)
-        found.append((name, text))
-    return tuple(sorted(found))
+        found[name] = text
+    return found
 
 
 def _options(options: Sequence[str]) -> tuple[str, ...]:
@@ -311,9 +396,25 @@ def _options(options: Sequence[str]) -> tuple[str, ...]:
     return tuple(options)
 
 
+def _include_options(folders: Sequence[str | os.PathLike[str]]) -> list[str]:
+    if isinstance(folders, str | os.PathLike):
+        folders = (folders,)
+    paths = [Path(folder).expanduser().absolute() for folder in folders]
+    for path in paths:
+        if not path.is_dir():
+            raise ValueError(f"include_dirs=: {path} is no folder")
+    return [f"-I{path}" for path in paths]
+
+
+_PACKAGE = os.path.dirname(__file__)
+
+
 def _find_in_caller(text: str, otherwise: str) -> tuple[str, int]:
     """File and line of a source that stands in its caller's file, so that errors point there."""
-    filename = sys._getframe(3).f_code.co_filename  # past _source and cuda_kernel
+    frame = sys._getframe(1)
+    while frame.f_back and os.path.dirname(frame.f_code.co_filename) == _PACKAGE:
+        frame = frame.f_back
+    filename = frame.f_code.co_filename
     before, found, _ = "".join(linecache.getlines(filename)).partition(text)
     if not found:
         return otherwise, 1

@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import functools
 import math
+import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -194,11 +195,14 @@ class Encoder:
             if memory.read_only:
                 raise TypeError(f"writes[{i}] is {memory.read_only}")
         stream = self._native.begin_capture()
+        _captures.open = getattr(_captures, "open", 0) + 1
         try:
             yield stream
         except BaseException:
             self._native.discard_capture()
             raise
+        finally:
+            _captures.open -= 1
         self._native.end_capture(
             [memory.range for memory in to_read if memory.bytes],
             [memory.range for memory in to_write if memory.bytes],
@@ -299,6 +303,14 @@ def _program(
     builder = ProgramBuilder(call.label)
     operands = [builder.argument(math.prod(shape) * dtype.itemsize) for shape, dtype in inputs]
     return _core.Program(builder.build(builder.launch(call, compiled, operands)).encode())
+
+
+_captures = threading.local()
+
+
+def is_capturing() -> bool:
+    """Whether this thread is in an encoder's capture, where it must wait for no device."""
+    return getattr(_captures, "open", 0) > 0
 
 
 def forget_programs() -> None:

@@ -35,5 +35,9 @@ class GatherWarning(UserWarning):
     """A kernel or region is lowered for several devices, and its operands may be gathered."""
 
 
+class NotTunedWarning(UserWarning):
+    """An autotuned kernel takes its first configuration: nothing is known, nor can be timed."""
+
+
 class GraphBreakError(ValueError):
     """A region that was declared ``strict`` does not fit into one program."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import copy
 import functools
+import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jax_graphenc import arguments, launch, sharding
+from jax_graphenc import arguments, launch, occupancy, sharding
 from jax_graphenc.batching import METHODS
 from jax_graphenc.call import (
     BatchingRule,
@@ -22,6 +25,7 @@ from jax_graphenc.call import (
     Reference,
     bare_name,
 )
+from jax_graphenc.compiler import Source
 from jax_graphenc.loading import (
     AsKeywords,
     Loaded,
@@ -40,6 +44,7 @@ from jax_graphenc.parameters import (
     spell,
 )
 from jax_graphenc.primitives import kernel_p
+from jax_graphenc.program import Dim3
 from jax_graphenc.signature import (
     element_of,
     header_of,
@@ -246,9 +251,10 @@ class CudaKernel:
         ]
         shapes = tuple((x.shape, x.dtype) for x in arrays)
         if not keywords.keys() <= self._value_names:
-            arguments.check_keywords(
-                spell(self._expression, self._generic), self._generic, keywords
-            )
+            with arguments.showing_call(self.__name__, shapes, keywords):
+                arguments.check_keywords(
+                    spell(self._expression, self._generic), self._generic, keywords
+                )
         traced = {k: x for k, x in keywords.items() if isinstance(x, jax.core.Tracer)}
         if traced:
             return self._call_loading(arrays, keywords, traced)
@@ -393,17 +399,19 @@ class CudaKernel:
         dtypes = [dtype for _, dtype in arrays]
         expression, parameters = self.expression(dtypes), self.parameters(dtypes)
         spelled = spell(expression, parameters)
-        arguments.check_inputs(
-            spelled, parameters, dtypes, hidden_pointers(self._source, parameters, values)
-        )
-        arguments.check_keywords(spelled, parameters, values)
+        with arguments.showing_call(name, arrays, given_keywords.values):
+            hint = hidden_pointers(self._source, parameters, values)
+            arguments.check_inputs(spelled, parameters, dtypes, hint)
+            arguments.check_keywords(spelled, parameters, values)
         structs = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in arrays]
+
+        block: Dim3 | None = None
 
         def evaluate(what: str, value: Any) -> Any:
             if not callable(value):
                 return value
             try:
-                return value(*structs, **values)
+                return value(*structs, **values, **self._asked_for(value, block))
             except Exception as error:
                 error.add_note(f"in {what}= of kernel {spelled}")
                 raise
@@ -413,9 +421,9 @@ class CudaKernel:
         if out_shape is None:
             out_shape = evaluate("out_shape", self._out_shape)
         results = arguments.results(spelled, parameters, out_shape, inputs, name)
-        grid, block, cluster = (
-            launch.dim3(evaluate(what, given[what]), what, name)
-            for what in ("grid", "block", "cluster")
+        block = launch.dim3(evaluate("block", given["block"]), "block", name)
+        grid, cluster = (
+            launch.dim3(evaluate(what, given[what]), what, name) for what in ("grid", "cluster")
         )
         launch.check_launch(grid, block, cluster, name)
         shared_mem = evaluate("shared_mem", given["shared_mem"])
@@ -454,6 +462,20 @@ class CudaKernel:
             else sharding.Sharding(self._sharding, self, given_keywords, debug),
         )
 
+    def _asked_for(self, function: Callable[..., Any], block: Dim3 | None) -> dict[str, Any]:
+        """The block and the macros that a function names among its keyword-only parameters."""
+        names = _keyword_only(function) - self._value_names
+        found: dict[str, Any] = {}
+        if block is not None and "block" in names:
+            found["block"] = block
+        for macro, text in self._source.defines if self._source and names else ():
+            if macro in names:
+                try:
+                    found[macro] = ast.literal_eval(text)
+                except (SyntaxError, ValueError):
+                    found[macro] = text
+        return found
+
     def _all_values(self, arrays: Sequence[arguments.Array], keywords: Keywords) -> Keywords:
         """The keywords of a call, with those that the definition's ``values=`` adds."""
         missing = {k: v for k, v in self._defaults.items() if k not in keywords.values}
@@ -472,12 +494,88 @@ class CudaKernel:
             found[name] = value
         return Keywords(found)
 
+    def varied(self, source: Source | None, launches: Mapping[str, Any]) -> CudaKernel:
+        """A copy with another source of the same kernel, and another launch."""
+        other = copy.copy(self)
+        other._launch = {**self._launch, **launches}
+        if source is not None:
+            other._code, other._source = CudaSource(source), source
+            other._generic = describe(source, self._expression, self._params)
+        return other
+
+    def code(self, dtypes: Sequence[np.dtype[Any]]) -> CudaSource | Prebuilt:
+        """The source or the images, for inputs of these dtypes."""
+        return self._with_headers(dtypes)
+
     def _with_headers(self, dtypes: Sequence[np.dtype[Any]]) -> CudaSource | Prebuilt:
         """The source, with the headers of the types that ``{x}`` brought in."""
         if isinstance(self._code, Prebuilt) or "{" not in self._expression:
             return self._code
         headers = {header for dtype in dtypes if (header := header_of(dtype))}
         return CudaSource(replace(self._code.source, headers=tuple(sorted(headers))))
+
+    # ------------------------------------------------------------------ on a GPU
+
+    def _on_device(self, inputs: Sequence[Any], device: jax.Device | None) -> occupancy.OnDevice:
+        dtypes = occupancy.dtypes_of(inputs)
+        code, expression = self._with_headers(dtypes), self.expression(dtypes)
+        return occupancy.on_device(code, expression, self.__name__, device)
+
+    def attributes(
+        self, *inputs: Any, device: jax.Device | None = None
+    ) -> occupancy.KernelAttributes:
+        """What the compiled kernel takes of a GPU: registers, spills, shared memory.
+
+        Args:
+            *inputs: arrays, or dtypes, for a kernel whose name has ``{x}``.
+            device: ``jax.devices()[0]`` by default.
+
+        Raises:
+            UnsupportedOnCpuError: for a device that is no GPU.
+            TypeError: if the inputs are needed.
+        """
+        return self._on_device(inputs, device).attributes()
+
+    def occupancy(
+        self, block: Any, *inputs: Any, shared_mem: int = 0, device: jax.Device | None = None
+    ) -> occupancy.Occupancy:
+        """How many blocks run on a multiprocessor at the same time, and how full it is with them.
+
+        Args:
+            block: threads in a block: an int or up to three.
+            *inputs: arrays, or dtypes, for a kernel whose name has ``{x}``.
+            shared_mem: dynamic shared memory per block, in bytes.
+            device: ``jax.devices()[0]`` by default.
+
+        Raises:
+            UnsupportedOnCpuError: for a device that is no GPU.
+            TypeError: if the inputs are needed.
+            ValueError: for a block that no device can launch.
+        """
+        return self._on_device(inputs, device).occupancy(block, shared_mem)
+
+    def suggest_block(
+        self,
+        *inputs: Any,
+        shared_mem: int | Callable[[int], int] = 0,
+        device: jax.Device | None = None,
+    ) -> int:
+        """A number of threads per block that keeps a multiprocessor as full as it can be.
+
+        Full is not always fast; ``jge.autotune`` measures.
+
+        Args:
+            *inputs: arrays, or dtypes, for a kernel whose name has ``{x}``.
+            shared_mem: dynamic shared memory per block, in bytes, or a function of the number of
+                threads that gives it.
+            device: ``jax.devices()[0]`` by default.
+
+        Raises:
+            UnsupportedOnCpuError: for a device that is no GPU.
+            TypeError: if the inputs are needed.
+            ValueError: if no block fits.
+        """
+        return self._on_device(inputs, device).suggest_block(shared_mem)
 
     # ------------------------------------------------------------------ derivatives
 
@@ -537,6 +635,15 @@ class CudaKernel:
             return derived(*primals), out
 
         return derived
+
+
+def _keyword_only(function: Callable[..., Any]) -> set[str]:
+    inner = function.function if isinstance(function, AsKeywords) else function
+    try:
+        parameters = inspect.signature(inner).parameters.values()
+    except (TypeError, ValueError):  # some that are written in C have none
+        return set()
+    return {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
 
 
 _REMADE = ("expand_dims", "broadcast_all")

@@ -71,19 +71,20 @@ def check_launch(grid: Dim3, block: Dim3, cluster: Dim3, kernel: str) -> None:
     Raises:
         ValueError: with the limit that is exceeded.
     """
+    shown = f"(grid={grid}, block={block}, cluster={cluster})"
     for what, dims, limits in (("grid", grid, MAX_GRID), ("block", block, MAX_BLOCK)):
         for axis, number, limit in zip("xyz", dims, limits, strict=True):
             if number > limit:
                 raise ValueError(
                     f"kernel '{kernel}': {what}.{axis} is {number} in {what}={dims}; "
-                    f"the limit is {limit}"
+                    f"the limit is {limit} {shown}"
                 )
     if 0 in block:
         raise ValueError(f"kernel '{kernel}': block={block} has no threads")
     if (threads := math.prod(block)) > MAX_THREADS_PER_BLOCK:
         raise ValueError(
             f"kernel '{kernel}': block={block} has {threads} threads; "
-            f"the limit is {MAX_THREADS_PER_BLOCK}"
+            f"the limit is {MAX_THREADS_PER_BLOCK} {shown}"
         )
     if 0 in cluster:
         raise ValueError(f"kernel '{kernel}': cluster={cluster} has no blocks")

@@ -8,6 +8,7 @@ from jax_graphenc.compiler.compile import (
     compile_counts,
     compile_source,
     reset_counts,
+    source_digest,
 )
 from jax_graphenc.compiler.diagnostics import UnknownKernelError
 from jax_graphenc.compiler.source import Entry, Image, Source
@@ -22,4 +23,5 @@ __all__ = [
     "compile_counts",
     "compile_source",
     "reset_counts",
+    "source_digest",
 ]

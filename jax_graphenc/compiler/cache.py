@@ -102,6 +102,12 @@ def clear(folder: Path) -> None:
             _trim(directory, 0)
 
 
+def is_private(folder: Path) -> bool:
+    """Makes a folder if it is not there; tells whether only the user can write to it."""
+    with _opened(folder, create=True) as directory:
+        return directory is not None
+
+
 # ---- The folder ----------------------------------------------------------------------------------
 
 

@@ -12,13 +12,13 @@ from concurrent.futures import CancelledError, Future
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from jax_graphenc.compiler import cache, host, nvrtc
+from jax_graphenc.compiler import cache, gpu, host
 from jax_graphenc.compiler.diagnostics import UnknownKernelError, relocated
 from jax_graphenc.compiler.source import Entry, Image, Source, included_files
 from jax_graphenc.errors import KernelCompileError
 
 _MAX_IMAGES = 1024
-_KEY_VERSION = 2  # Raise it when the same input gives other images for a reason not in the key.
+_KEY_VERSION = 3  # Raise it when the same input gives other images for a reason not in the key.
 
 
 class _Memory:
@@ -82,6 +82,15 @@ def _anonymous(source: Source, expressions: Sequence[str]) -> Source:
     if source.is_file:
         return source
     return replace(source, filename=f"<{', '.join(expressions)}>", line=1)
+
+
+def source_digest(source: Source, expressions: Sequence[str], target: str) -> str:
+    """Names all that an image of a source depends on, in hexadecimal.
+
+    Raises:
+        CompilerNotFoundError: There is no compiler for `target`.
+    """
+    return _key(_anonymous(source, expressions), expressions, target)
 
 
 def _compile_once(
@@ -155,7 +164,7 @@ def _load_or_compile(
     if target == "cpu":
         image = host.compile_shared_object(source, expressions)
     else:
-        image = nvrtc.compile_image(source, expressions, target)
+        image = gpu.compile_image(source, expressions, target, cache_dir)
     memory.count("compiled")
     if cache_dir is not None:
         header = {"entries": [asdict(entry) for entry in image.entries], "log": image.log}
@@ -183,7 +192,7 @@ def _from_cache(header: dict[str, object], data: bytes) -> Image:
 
 def _key(source: Source, expressions: Sequence[str], target: str) -> str:
     """Names an image by all that its bytes depend on."""
-    tool = host if target == "cpu" else nvrtc
+    tool = host if target == "cpu" else gpu
     parts = [
         _KEY_VERSION,
         asdict(replace(source, folder=None)),  # it matters by the files that are found there

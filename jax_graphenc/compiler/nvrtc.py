@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 import importlib.util
 import re
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from jax_graphenc.compiler import cache
 from jax_graphenc.compiler.demangle import demangle, parameter_types
 from jax_graphenc.compiler.diagnostics import UnknownKernelError, compile_error, errors
 from jax_graphenc.compiler.source import (
@@ -18,12 +20,12 @@ from jax_graphenc.compiler.source import (
     folder_digest,
     split_options,
 )
-from jax_graphenc.errors import CompilerNotFoundError
+from jax_graphenc.errors import CompilerNotFoundError, KernelCompileError
 
 _STAND_INS = Path(__file__).parent.parent / "include" / "nvrtc"
 # The lowered name of an instance of this holds the kernel's type, whatever aliases, macros and
 # templates it was written with.
-_TYPE_PROBE = "template <typename __jge_F> __device__ char __jge_type_of;\n"
+TYPE_PROBE = "template <typename __jge_F> __device__ char __jge_type_of;\n"
 
 
 @functools.cache
@@ -58,25 +60,69 @@ def toolkit_headers() -> tuple[Path, ...]:
 
     Wheels come first: a toolkit on the machine may be of another version than NVRTC's.
     """
-    places: list[Path] = []
-    namespace = importlib.util.find_spec("nvidia")
-    for root in (namespace and namespace.submodule_search_locations) or ():
-        places += [Path(root) / "cu13" / "include", Path(root) / "cuda_runtime" / "include"]
-    places += _pathfinder_headers()
-    for place in places:
+    roots = _wheels()
+    places = [place for root in roots for place in (root / "cu13", root / "cuda_runtime")]
+    for place in (*(place / "include" for place in places), *_pathfinder_headers("cudart")):
         if (place / "cuda_fp16.h").is_file():
-            cccl = place / "cccl"
-            return (place, cccl) if cccl.is_dir() else (place,)
+            cccl = (place / "cccl", *(root / "cuda_cccl" / "include" for root in roots))
+            return (place, *(folder for folder in cccl if folder.is_dir()))
     return ()
 
 
-def _pathfinder_headers() -> list[Path]:
+def _wheels() -> list[Path]:
+    namespace = importlib.util.find_spec("nvidia")
+    return [Path(root) for root in (namespace and namespace.submodule_search_locations) or ()]
+
+
+def _pathfinder_headers(library: str) -> list[Path]:
     try:
         from cuda.pathfinder import find_nvidia_header_directory
     except ImportError:
         return []
-    found = find_nvidia_header_directory("cudart")
+    found = find_nvidia_header_directory(library)
     return [Path(found)] if found else []
+
+
+def more_headers(cache_dir: Path | None) -> tuple[Path, ...]:
+    """Finds further headers of CUDA and CCCL, for a source that needs what is not there, or ().
+
+    NVRTC 13.3 and later bring their own along, which fit best; else those of a toolkit.
+    """
+    if bundled := _bundled_headers(cache_dir):
+        return bundled
+    known = toolkit_headers()
+    return (
+        tuple(folder for folder in (*known, *_pathfinder_headers("cccl")) if folder.is_dir())
+        if known
+        else ()
+    )
+
+
+@functools.cache
+def _bundled_headers(cache_dir: Path | None) -> tuple[Path, ...]:
+    """Unpacks the headers that NVRTC brings along (20 MB), once per version."""
+    nvrtc = _load()
+    install = getattr(nvrtc, "nvrtcInstallBundledHeaders", None)
+    if install is None:
+        return ()
+    major, minor = version()
+    folder = None if cache_dir is None else cache_dir / f"nvrtc-{major}.{minor}-headers"
+    if folder is None or not (cache.is_private(folder.parent) and cache.is_private(folder)):
+        folder = Path(_temporary_folder().name)
+    try:
+        skip = nvrtc.NVRTC_INSTALL_HEADERS_SKIP_IF_EXISTS
+        (code, *_) = install(str(folder).encode(), int(skip))
+    except Exception:  # cuda-python has errors of several kinds for a function that is not there.
+        return ()
+    if code != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        return ()
+    return (folder, folder / "cccl")
+
+
+@functools.cache
+def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
+    """A folder that is gone when the process is."""
+    return tempfile.TemporaryDirectory(prefix="jax_graphenc_")
 
 
 @functools.cache
@@ -90,9 +136,10 @@ def identity() -> str:
     parts = [f"nvrtc {major}.{minor}"]
     for folder in toolkit_headers():
         parts.append(str(folder))
-        header = folder / "cuda.h"
-        if header.is_file():
-            parts += re.findall(r"#define (CUDA_VERSION \d+)", header.read_text(errors="replace"))
+        for header in (folder / "cuda.h", folder / "cuda" / "std" / "__cccl" / "version.h"):
+            if header.is_file():
+                text = header.read_text(errors="replace")
+                parts += re.findall(r"#\s*define (CUDA_VERSION \d+|CCCL_VERSION \d+)", text)
     return "; ".join(parts)
 
 
@@ -102,22 +149,36 @@ def headers_digest() -> str:
     return folder_digest(_STAND_INS)
 
 
-def compile_image(source: Source, expressions: Sequence[str], target: str) -> Image:
+def compile_image(
+    source: Source, expressions: Sequence[str], target: str, cache_dir: Path | None = None
+) -> Image:
     """Compiles a source to a cubin, or to PTX.
 
     Args:
         source: The source.
         expressions: Its kernels to keep: `"saxpy"`, `"scale<float>"`.
         target: The architecture: `"sm_90a"` for a cubin, `"compute_90"` for PTX.
+        cache_dir: Where headers that NVRTC brings along may be put.
 
     Raises:
         CompilerNotFoundError: NVRTC is not installed.
         KernelCompileError: The source does not compile.
         UnknownKernelError: One of `expressions` is not in it.
     """
+    try:
+        return _compile(source, expressions, target, toolkit_headers())
+    except KernelCompileError as error:
+        if "open source file" not in error.log or not (headers := more_headers(cache_dir)):
+            raise
+    return _compile(source, expressions, target, headers)
+
+
+def _compile(
+    source: Source, expressions: Sequence[str], target: str, headers: tuple[Path, ...]
+) -> Image:
     nvrtc = _load()
     text = (
-        f"{_TYPE_PROBE}{source.macro_directives}{source.include_directives}"
+        f"{TYPE_PROBE}{source.macro_directives}{source.include_directives}"
         f"{source.line_directive}{source.text}"
     )
     probes = [f"&__jge_type_of<decltype(&{expression})>" for expression in expressions]
@@ -125,10 +186,10 @@ def compile_image(source: Source, expressions: Sequence[str], target: str) -> Im
     try:
         for name in (*expressions, *probes):
             _check(nvrtc.nvrtcAddNameExpression(program, name.encode()))
-        options = [option.encode() for option in _options(source, target)]
+        options = [option.encode() for option in _options(source, target, headers)]
         (result,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
         log = _text(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog)
-        log = _with_places(log)
+        log = with_places(log)
         if result != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             raise _error(source, expressions, target, log or _name_of(result))
         ptx = _text(program, nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX)
@@ -163,7 +224,7 @@ _PLACE = re.compile(
 )
 
 
-def _with_places(log: str) -> str:
+def with_places(log: str) -> str:
     """Writes file:12 as every other compiler does, where NVRTC says file(12) or "at line 12"."""
     file = ""
 
@@ -177,15 +238,18 @@ def _with_places(log: str) -> str:
     return _PLACE.sub(place, log)
 
 
-def _options(source: Source, target: str) -> list[str]:
+def _options(source: Source, target: str, headers: tuple[Path, ...]) -> list[str]:
     """Returns the command line; stand-in headers come before the user's and CUDA's own."""
     options = [f"--gpu-architecture={target}", "--generate-line-info"]
+    if version() >= (13, 0):
+        # Names of static variables are random otherwise, and the same source another image.
+        options.append("--frandom-seed=0")
     given = list(split_options(source.options))
     if not any(flag == "-std=" for flag, _ in given):
         options.append("--std=c++17")
     options.append(f"--include-path={_STAND_INS}")
     options += [flag + value for flag, value in given if flag not in ("-D", "-U")]
-    folders = (*((source.folder,) if source.folder else ()), *toolkit_headers())
+    folders = (*((source.folder,) if source.folder else ()), *headers)
     options += [f"--include-path={folder}" for folder in folders]
     return options
 
@@ -204,6 +268,12 @@ def _error(source: Source, expressions: Sequence[str], target: str, log: str) ->
         log += (
             "\nCUDA's own headers were not found either; `pip install nvidia-cuda-runtime` "
             "brings cuda_fp16.h and others."
+        )
+    if re.search(r"#\s*include\s*<cub/cub\.cuh>", source.text):
+        log += (
+            "\n<cub/cub.cuh> holds code for the host, which NVRTC cannot compile: include what the "
+            "kernel uses, such as <cub/block/block_reduce.cuh>, or install CUDA's toolkit, whose "
+            "nvcc compiles it."
         )
     return compile_error(source, expressions, target, f"NVRTC {major}.{minor}", log)
 

@@ -11,9 +11,16 @@ if TYPE_CHECKING:
 
 def captured(code: bytes) -> dict[str, list[Node]]:
     """The declarators of functions and the aliases in a source, as ``function`` and ``alias``."""
-    from tree_sitter import Parser, QueryCursor
+    from tree_sitter import QueryCursor
 
-    return QueryCursor(_query()).captures(Parser(_language()).parse(code).root_node)
+    return QueryCursor(_query()).captures(root_of(code))
+
+
+def root_of(code: bytes) -> Node:
+    """The syntax tree of a source."""
+    from tree_sitter import Parser
+
+    return Parser(_language()).parse(code).root_node
 
 
 @cache

@@ -38,6 +38,21 @@ int attribute(const Driver& driver, CUfunction function, CUfunction_attribute wh
   return value;
 }
 
+// What of a block's shared memory is left for a function to ask for when it is launched.
+std::uint64_t dynamic_shared_limit(const DeviceInfo& device, int fixed) {
+  return device.shared_memory_per_block_optin > fixed
+             ? std::uint64_t(device.shared_memory_per_block_optin - fixed)
+             : 0;
+}
+
+// Always to the limit: another thread may be asking for more on the same function.
+void opt_in(const Driver& driver, const DeviceInfo& device, CUfunction function, int fixed,
+            std::uint64_t dynamic) {
+  if (fixed + dynamic <= std::uint64_t(device.shared_memory_per_block)) return;
+  JGE_CALL(driver, cuFuncSetAttribute, function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+           int(dynamic_shared_limit(device, fixed)));
+}
+
 // All blocks of a cluster, or of a cooperative grid, must be on the device at the same time.
 void check_residency(const Driver& driver, const DeviceInfo& device, CUfunction function,
                      const std::string& label, const KernelNode& node) {
@@ -63,7 +78,8 @@ void check_residency(const Driver& driver, const DeviceInfo& device, CUfunction 
     throw Error(Code::invalid_argument, "kernel '" + label + "' asks for a cooperative launch of " +
                                             std::to_string(blocks) + " blocks; " + device.name +
                                             " runs at most " + std::to_string(most) +
-                                            " of them at the same time");
+                                            " of them at the same time (" + describe_launch(node) +
+                                            ")");
   }
 }
 
@@ -88,20 +104,23 @@ std::vector<std::string> Image::names() const {
   return names;
 }
 
-CUfunction Image::function(const Kernel& kernel) const {
+CUfunction Image::function(const std::string& symbol) const {
   CUfunction function = nullptr;
-  const CUresult result =
-      driver_.cuModuleGetFunction(&function, module_.get(), kernel.symbol.c_str());
+  const CUresult result = driver_.cuModuleGetFunction(&function, module_.get(), symbol.c_str());
   if (result == CUDA_ERROR_NOT_FOUND) {
     std::string there;
     for (const std::string& name : names()) there += (there.empty() ? "" : ", ") + name;
     throw Error(Code::not_found,
-                "kernel '" + kernel.symbol + "' is not in its image" +
+                "kernel '" + symbol + "' is not in its image" +
                     (there.empty() ? "" : "; the image has: " + there),
                 result);
   }
   check(driver_, result, "cuModuleGetFunction");
+  return function;
+}
 
+CUfunction Image::function(const Kernel& kernel) const {
+  const CUfunction function = this->function(kernel.symbol);
   const auto& parameters = kernel.parameters;
   std::size_t there = 0;
   for (;; ++there) {
@@ -126,12 +145,32 @@ CUfunction Image::function(const Kernel& kernel) const {
   return function;
 }
 
+FunctionAttributes attributes_of(const Driver& driver, CUfunction function) {
+  return {attribute(driver, function, CU_FUNC_ATTRIBUTE_NUM_REGS),
+          attribute(driver, function, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES),
+          attribute(driver, function, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES),
+          attribute(driver, function, CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES),
+          attribute(driver, function, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)};
+}
+
+int active_blocks(const Driver& driver, const DeviceInfo& device, CUfunction function, int threads,
+                  std::size_t shared_bytes) {
+  const int fixed = attribute(driver, function, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES);
+  if (threads > attribute(driver, function, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)) return 0;
+  if (shared_bytes > dynamic_shared_limit(device, fixed)) return 0;
+  opt_in(driver, device, function, fixed, shared_bytes);
+  int blocks = 0;
+  JGE_CALL(driver, cuOccupancyMaxActiveBlocksPerMultiprocessor, &blocks, function, threads,
+           shared_bytes);
+  return blocks;
+}
+
 void prepare_launch(const Driver& driver, const DeviceInfo& device, CUfunction function,
                     const std::string& label, const KernelNode& node) {
   const auto refuse = [&](const std::string& what, std::uint64_t limit) {
-    throw Error(Code::invalid_argument, "kernel '" + label + "' asks for " + what +
-                                            "; the limit on " + device.name + " is " +
-                                            std::to_string(limit));
+    throw Error(Code::invalid_argument,
+                "kernel '" + label + "' asks for " + what + "; the limit on " + device.name +
+                    " is " + std::to_string(limit) + " (" + describe_launch(node) + ")");
   };
   const auto within = [&](const char* what, const Dim3& dim, int x, int y, int z) {
     if (dim.x > std::uint32_t(x)) refuse(std::string(what) + ".x of " + text(dim), x);
@@ -161,19 +200,13 @@ void prepare_launch(const Driver& driver, const DeviceInfo& device, CUfunction f
   }
 
   const int fixed = attribute(driver, function, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES);
-  const std::uint64_t available = std::uint64_t(device.shared_memory_per_block_optin > fixed
-                                                    ? device.shared_memory_per_block_optin - fixed
-                                                    : 0);
+  const std::uint64_t available = dynamic_shared_limit(device, fixed);
   if (node.shared_bytes > available) {
     refuse(std::to_string(node.shared_bytes) + " bytes of dynamic shared memory beside " +
                std::to_string(fixed) + " static",
            available);
   }
-  if (fixed + node.shared_bytes > std::uint64_t(device.shared_memory_per_block)) {
-    // Always to the limit: another thread may be asking for more on the same function.
-    JGE_CALL(driver, cuFuncSetAttribute, function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-             int(available));
-  }
+  opt_in(driver, device, function, fixed, node.shared_bytes);
   if (cluster > 1 || node.cooperative) check_residency(driver, device, function, label, node);
 }
 

@@ -8,12 +8,9 @@ namespace {
 
 // With the kernel, its launch and what the driver said.
 [[noreturn]] void throw_launch_error(const Driver& driver, CUresult result, const Launch& launch) {
-  const KernelNode& node = *launch.node;
   throw Error(code_of(result),
-              "launch of " + name_of(launch) + " failed: " + describe(driver, result) + "; grid " +
-                  text(node.grid) + ", block " + text(node.block) + ", cluster " +
-                  text(node.cluster) + ", " + std::to_string(node.shared_bytes) +
-                  " bytes of dynamic shared memory" + explain_sticky(result),
+              "launch of " + name_of(launch) + " failed: " + describe(driver, result) + "; " +
+                  describe_launch(*launch.node) + explain_sticky(result),
               result);
 }
 
@@ -130,6 +127,12 @@ void set_params(const Driver& driver, CUgraphExec exec, CUgraphNode node, const 
 void set_params(const Driver& driver, CUgraphExec exec, CUgraphNode node, const Memcpy& memcpy) {
   const CUDA_MEMCPY3D params = node_params(memcpy);
   JGE_CALL(driver, cuGraphExecMemcpyNodeSetParams, exec, node, &params, memcpy.context);
+}
+
+std::string describe_launch(const KernelNode& node) {
+  return "grid " + text(node.grid) + ", block " + text(node.block) + ", cluster " +
+         text(node.cluster) + ", " + std::to_string(node.shared_bytes) +
+         " bytes of dynamic shared memory";
 }
 
 std::string name_of(const Launch& launch) { return "kernel '" + *launch.label + "'"; }

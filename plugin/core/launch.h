@@ -104,6 +104,9 @@ void set_params(const Driver& driver, CUgraphExec exec, CUgraphNode node, const 
 void set_params(const Driver& driver, CUgraphExec exec, CUgraphNode node, const Memset& memset);
 void set_params(const Driver& driver, CUgraphExec exec, CUgraphNode node, const Memcpy& memcpy);
 
+// A launch as errors show it: "grid (2, 1, 1), block (64, 1, 1), ...".
+std::string describe_launch(const KernelNode& node);
+
 // What errors call it: "kernel 'blur'", "memset", "copy".
 std::string name_of(const Launch& launch);
 std::string name_of(const Memset& memset);

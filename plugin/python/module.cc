@@ -6,10 +6,14 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "core/device_info.h"
 #include "core/dot.h"
 #include "core/error.h"
+#include "core/handle.h"
+#include "core/image.h"
+#include "core/image_bytes.h"
 #include "core/options.h"
 #include "core/program.h"
 #include "core/runtime.h"
@@ -176,6 +180,40 @@ nb::list image_kernels(nb::bytes image) {
   return out;
 }
 
+// Calls a body with a device, one of its functions, and its context current.
+template <class Body>
+auto with_function(const std::string& driver, int ordinal, nb::bytes image,
+                   const std::string& symbol, Body&& body) {
+  const std::string_view bytes(image.c_str(), image.size());
+  const nb::gil_scoped_release no_gil;
+  jge::Device& device = jge::runtime_of(driver).device(ordinal);
+  const jge::ContextScope scope(device.driver(), device.context());
+  return body(device, device.image(jge::intern_image(bytes)).function(symbol));
+}
+
+nb::dict kernel_attributes(const std::string& driver, int ordinal, nb::bytes image,
+                           const std::string& symbol) {
+  const jge::FunctionAttributes found = with_function(
+      driver, ordinal, image, symbol, [](const jge::Device& device, CUfunction function) {
+        return jge::attributes_of(device.driver(), function);
+      });
+  nb::dict out;
+  out["registers"] = found.registers;
+  out["local_bytes"] = found.local_bytes;
+  out["shared_bytes"] = found.shared_bytes;
+  out["constant_bytes"] = found.constant_bytes;
+  out["max_threads"] = found.max_threads;
+  return out;
+}
+
+int active_blocks(const std::string& driver, int ordinal, nb::bytes image,
+                  const std::string& symbol, int threads, std::size_t shared_bytes) {
+  return with_function(
+      driver, ordinal, image, symbol, [&](const jge::Device& device, CUfunction function) {
+        return jge::active_blocks(device.driver(), device.info(), function, threads, shared_bytes);
+      });
+}
+
 std::string demangle(const std::string& name) {
   int status = 0;
   const std::unique_ptr<char, decltype(&std::free)> text(
@@ -209,6 +247,9 @@ NB_MODULE(_core, m) {
   m.def("reset_call_times", &jge::reset_call_times);
   m.def("describe_program", &describe_program, "program"_a);
   m.def("image_kernels", &image_kernels, "image"_a);
+  m.def("kernel_attributes", &kernel_attributes, "driver"_a, "ordinal"_a, "image"_a, "symbol"_a);
+  m.def("active_blocks", &active_blocks, "driver"_a, "ordinal"_a, "image"_a, "symbol"_a,
+        "threads"_a, "shared_bytes"_a);
   m.def("demangle", &demangle, "name"_a);
   jge::bind_encoder(m);
   m.def("cuda_driver_was_opened", &jge::cuda_driver_was_opened);

@@ -204,6 +204,8 @@ DRIVER_TEST(program_is_checked_against_the_image_and_the_device) {
   refuse(f.program(1).symbol("missing").add(0, 1, 1), "the image has: ");
   refuse(f.program(1).block(2048).add(0, 1, 1), "block.x of (2048, 1, 1); the limit on ");
   refuse(f.program(1).shared(300000).add(0, 1, 1), "300000 bytes of dynamic shared memory");
+  refuse(f.program(1).block(2048).add(0, 1, 1),
+         ", block (2048, 1, 1), cluster (1, 1, 1), 0 bytes of dynamic shared memory)");
   refuse(f.program(1).symbol("axpy").add(0, 1, 1), "parameter 'scale' has 8 bytes in the image");
   refuse(f.program(1).symbol("add_one").add(0, 1, 1), "2 parameters in the image and 4");
 }

@@ -68,7 +68,7 @@ def test_images_of_kernel_call(tmp_path):
 
 @pytest.mark.parametrize("more", [{"defines": {"A": 1}}, {"options": ["-w"]}])
 def test_what_is_compiled_already_takes_no_compilers_options(more):
-    with pytest.raises(TypeError, match="compiled already: defines= and options= are for source"):
+    with pytest.raises(TypeError, match=r"compiled already: defines=, options=.* are for source"):
         make(b"\x7fELF", "f", params={"x": "const float*", "out": "float*"}, **more)
 
 

@@ -62,6 +62,12 @@ def test_a_name_that_is_not_there_lists_those_that_are():
         make(name="scaly")
 
 
+def test_an_instance_that_is_not_there_lists_the_kernels():
+    text = SCALE + "template <typename T> __global__ void twice(const T* x, T* out) {}\n"
+    with pytest.raises(ValueError, match=r"does not name one kernel .*kernels are: scale, twice"):
+        make(text, "twice<floaty>", params={"x": "const float*", "out": "float*"})(X)
+
+
 def test_a_signature_that_is_no_kernels_tells_the_parameter_and_the_line():
     lines = Path(__file__).read_text().splitlines()
     source = 'extern "C" __global__ void deep(const float** rows, float* out) {}'
@@ -136,6 +142,27 @@ def test_arguments_are_checked_when_the_call_is_traced(scale):
         assert "scale" in str(caught.value)
 
 
+def test_a_wrong_call_is_shown_beside_the_signature(scale):
+    signature = "kernel scale(const float* x, float* out, float a, int n)"
+    called = {
+        "scale(float32[100], float32[3,4], a=1.0, n=1)": lambda: scale(
+            X, X[:12].reshape(3, 4), a=1.0, n=1
+        ),
+        "scale(float64[2], a=1.0, n=1)": lambda: scale(np.ones(2), a=1.0, n=1),
+        "scale(float32[100], b='two')": lambda: scale(X, b="two"),
+        "scale(float32[100], a=1.0)": lambda: scale(X, a=1.0),
+    }
+    with jax.enable_x64(True):
+        for shown, call in called.items():
+            with pytest.raises(TypeError) as caught:
+                call()
+            first, last = str(caught.value).splitlines()[:2]
+            assert first.startswith(signature)
+            assert last == f"  called as {shown}"
+    with pytest.raises(TypeError, match=r"called as scale\(float32\[100\], b=float32\[\]\)"):
+        jax.jit(lambda b: scale(X, b=b))(1.0)
+
+
 def test_wrong_results_are_refused():
     with pytest.raises(TypeError, match=r"has 1 output \(out\) to be shaped; out_shape gives 2"):
         make(out_shape=lambda x, **_: (x, x))(X, a=1.0, n=1)
@@ -172,6 +199,11 @@ def test_launches_over_the_limits_are_refused_before_the_launch(launch, pattern)
     with pytest.raises(ValueError, match=pattern) as caught:
         make(**launch)(X, a=1.0, n=1)
     assert "kernel 'scale'" in str(caught.value)
+    if "limit" in pattern:
+        whole = {"grid": 1, "block": 128, "cluster": 1, **launch}
+        for what in whole:
+            dims = np.append(whole[what], [1, 1])[:3].tolist()
+            assert f"{what}={tuple(dims)}" in str(caught.value)
 
 
 @pytest.mark.parametrize("grid", ["two", 1.5, (1, 2, 3, 4), True])
@@ -183,10 +215,14 @@ def test_launches_of_the_wrong_type_are_refused(grid):
 @pytest.mark.usefixtures("cpu")
 def test_what_only_the_device_knows_is_refused_with_its_limit():
     with pytest.raises(
-        jge.LaunchLimitError, match=r"asks for shared_mem=300000 bytes; the limit on"
+        jge.LaunchLimitError, match=r"asks for shared_mem=300000 bytes; the limit on .* is \d+ \("
     ):
         make(shared_mem=300_000)(X, a=1.0, n=1)
-    with pytest.raises(ValueError, match=r"asks for clusters of 2 blocks; the limit on .* is 1"):
+    with pytest.raises(
+        ValueError,
+        match=r"asks for clusters of 2 blocks; the limit on .* is 1 \(grid=\(2, 1, 1\), "
+        r"block=\(128, 1, 1\), cluster=\(2, 1, 1\), shared_mem=0\)",
+    ):
         make(grid=2, cluster=2)(X, a=1.0, n=1)
     with pytest.raises(ValueError, match=r"asks for a cooperative launch, which .* does not have"):
         make(cooperative=True)(X, a=1.0, n=1)

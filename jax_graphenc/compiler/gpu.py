@@ -1,0 +1,69 @@
+"""CUDA C++ to cubin or PTX: by NVRTC, or by nvcc where NVRTC cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from jax_graphenc.compiler import nvcc, nvrtc
+from jax_graphenc.compiler.diagnostics import errors
+from jax_graphenc.compiler.source import Image, Source, included_files
+from jax_graphenc.errors import CompilerNotFoundError, KernelCompileError
+
+
+def identity() -> str:
+    """Says which compilers and headers make the images: part of a cache key.
+
+    Raises:
+        CompilerNotFoundError: There is none.
+    """
+    try:
+        first = nvrtc.identity()
+    except CompilerNotFoundError:
+        if nvcc.find() is None:
+            raise
+        first = "no nvrtc"
+    return f"{first}; {nvcc.identity()}"
+
+
+def headers_digest() -> str:
+    """Names the contents of every header of ours that an image is made with."""
+    return nvrtc.headers_digest()
+
+
+def compile_image(
+    source: Source, expressions: Sequence[str], target: str, cache_dir: Path | None = None
+) -> Image:
+    """Compiles a source to a cubin, or to PTX.
+
+    Args:
+        source: The source.
+        expressions: Its kernels to keep: `"saxpy"`, `"scale<float>"`.
+        target: The architecture: `"sm_90a"` for a cubin, `"compute_90"` for PTX.
+        cache_dir: Where headers that NVRTC brings along may be put.
+
+    Raises:
+        CompilerNotFoundError: There is no compiler.
+        KernelCompileError: The source does not compile.
+        UnknownKernelError: One of `expressions` is not in it.
+    """
+    try:
+        return nvrtc.compile_image(source, expressions, target, cache_dir)
+    except CompilerNotFoundError:
+        if nvcc.find() is None:
+            raise
+    except KernelCompileError as error:
+        if _is_users_mistake(error, source) or nvcc.find() is None:
+            raise
+    return nvcc.compile_image(source, expressions, target)
+
+
+def _is_users_mistake(error: KernelCompileError, source: Source) -> bool:
+    """Whether another compiler would say the same: what is wrong stands in the user's own files.
+
+    What NVRTC cannot compile shows as a header that it does not have, or as errors in one.
+    """
+    if "open source file" in error.log:
+        return False
+    found = errors(error.log)
+    return not found or found[0].file in (source.filename, *included_files(source))
