@@ -19,6 +19,7 @@ from pathlib import Path
 
 from jax_graphenc.compiler.demangle import demangle, parameter_types
 from jax_graphenc.compiler.diagnostics import UnknownKernelError, compile_error, errors
+from jax_graphenc.compiler.shared_memory import rewrite_shared
 from jax_graphenc.compiler.source import (
     Entry,
     Image,
@@ -148,7 +149,7 @@ def _translation_unit(source: Source, expressions: Sequence[str]) -> str:
     return (
         '#include "jge_host.h"\n'
         f"{source.macro_directives}#include <assert.h>\n{source.include_directives}"
-        f"{source.line_directive}{source.text}\n"
+        f"{source.line_directive}{rewrite_shared(source.text)}\n"
         f'#line 1 "{_LAUNCHER}"\n'
         f"static const JgeHostKernel jge_kernels[] = {{\n{rows}}};\n"
         "const JgeHostImage jge_host_image = {\n"
@@ -241,6 +242,7 @@ class _Kernel(ctypes.Structure):
         ("name", ctypes.c_char_p),
         ("type", ctypes.c_char_p),
         ("launch", ctypes.c_void_p),
+        ("go_on", ctypes.c_void_p),
         ("param_count", ctypes.c_uint32),
         ("params", ctypes.POINTER(_Param)),
     )

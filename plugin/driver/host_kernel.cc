@@ -1,8 +1,10 @@
 // plugin/driver/host_kernel.cc: functions of the software driver, and how operations run.
 #include <cstring>
+#include <memory>
 #include <utility>
 
 #include "driver/host_state.h"
+#include "driver/host_threads.h"
 
 namespace jge::host {
 namespace {
@@ -29,18 +31,33 @@ std::shared_ptr<const Arguments> pack(const JgeHostKernel& kernel, void** params
   return packed;
 }
 
+// What dynamic shared memory is aligned to.
+struct alignas(128) SharedLine {
+  std::byte bytes[128];
+};
+
 CUresult run(const KernelOp& op, std::string& message) {
   char text[1024] = "";
   const Arguments* arguments = op.arguments.get();
-  const JgeHostLaunch launch = {
+  const JgeHostKernel& kernel = *op.function->kernel;
+  // Of this launch alone, so that several run at the same time.
+  const auto shared = op.shared_bytes == 0
+                          ? nullptr
+                          : std::make_unique_for_overwrite<SharedLine[]>(
+                                (op.shared_bytes + sizeof(SharedLine) - 1) / sizeof(SharedLine));
+  JgeHostLaunch launch = {
       .grid = {op.grid[0], op.grid[1], op.grid[2]},
       .block = {op.block[0], op.block[1], op.block[2]},
       .shared_bytes = op.shared_bytes,
+      .shared = shared.get(),
       .params = arguments ? arguments->pointers.data() : nullptr,
       .message = text,
       .message_size = sizeof text,
+      .calls = &kThreadCalls,
+      .threads = nullptr,
   };
-  const JgeHostKernel& kernel = *op.function->kernel;
+  JgeHostBlock threads(kernel, launch);
+  launch.threads = &threads;
   const auto result = static_cast<CUresult>(kernel.launch(&launch));
   if (result != CUDA_SUCCESS) {
     text[sizeof text - 1] = '\0';

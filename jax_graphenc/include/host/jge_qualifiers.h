@@ -12,6 +12,8 @@
 #define __device__
 #define __host__
 #define __constant__
+// Of the OS thread, since a block's threads share one; implies static inside a function.
+#define __shared__ thread_local
 #define __managed__
 #define __forceinline__ inline __attribute__((always_inline))
 #undef __noinline__

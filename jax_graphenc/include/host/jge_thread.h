@@ -14,6 +14,17 @@ namespace jge {
 // The codes that a launch returns; the values are the driver API's CUresult.
 enum Result : int32_t { kSuccess = 0, kAssert = 710, kLaunchFailed = 719 };
 
+static thread_local const JgeHostLaunch* launch;
+
+// The thread that runs on this stack has waited: others have run the rest of the loop over the
+// block's threads, or do.
+static thread_local bool waited;
+
+// Ends the launch, on the stack that it was called on.
+// longjmp and not throw: it also leaves a noexcept function, needs no unwinder, and destructors
+// have nothing to release in device code.
+[[noreturn]] __attribute__((noinline, cold)) static void leave();
+
 // Where a failing thread goes, and what it leaves there.
 struct Failure {
   jmp_buf escape;
@@ -23,8 +34,8 @@ struct Failure {
 };
 static thread_local Failure* failure;
 
-// Ends the launch. longjmp and not throw: it also leaves a noexcept function, needs no unwinder,
-// and destructors have nothing to release in device code.
+[[noreturn]] static void leave() { longjmp(failure->escape, 1); }
+
 [[noreturn]] __attribute__((noinline, cold)) static void fail(Result result, const char* what,
                                                               const char* file, int line) {
   Failure& f = *failure;
@@ -33,7 +44,8 @@ static thread_local Failure* failure;
              line, what, blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x, threadIdx.y, threadIdx.z);
   }
   f.result = result;
-  longjmp(f.escape, 1);
+  if (launch->calls) launch->calls->leave(launch->threads);
+  leave();
 }
 
 }  // namespace jge
@@ -48,8 +60,6 @@ static inline long long clock64() {
   clock_gettime(CLOCK_MONOTONIC, &now);
   return now.tv_sec * 1000000000LL + now.tv_nsec;
 }
-static inline void __nanosleep(unsigned int) {}
-
 // Other OS threads may run other launches on the same memory.
 static inline void __threadfence_block() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 static inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
