@@ -106,7 +106,8 @@ namespace jge::host {
 namespace {
 
 constexpr std::size_t kPage = 65536;  // the largest of any machine's
-constexpr std::size_t kStack = 256 * 1024;
+// CUDA gives a thread up to 512 KB of local memory. What is not touched takes none.
+constexpr std::size_t kStack = 640 * 1024;
 constexpr std::size_t kMapping = kPage + kStack + kPage;
 
 }  // namespace

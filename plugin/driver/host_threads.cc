@@ -51,13 +51,18 @@ struct Warp {
   std::vector<Exchange> exchanges;  // one for each mask in use
 };
 
+bool same(const JgeHostPlace& one, const JgeHostPlace& other) {
+  return one.line == other.line && std::strcmp(one.file, other.file) == 0;
+}
+
 std::uint32_t bit_of(std::uint32_t thread) { return 1u << thread % kLanes; }
 
 }  // namespace
 
 class Scheduler {
  public:
-  void begin(const JgeHostKernel& kernel, const JgeHostLaunch& launch) {
+  void begin(const JgeHostKernel& kernel, const JgeHostLaunch& launch, bool checked) {
+    checked_ = checked;
     kernel_ = &kernel;
     launch_ = &launch;
     threads_ = launch.block[0] * launch.block[1] * launch.block[2];
@@ -196,11 +201,8 @@ class Scheduler {
         warp_ = warp_ + 1 < warps_.size() ? warp_ + 1 : 0;
       }
       if (live_ == 0) return first_;
-      if (!release_block()) {
-        tell_deadlock();
-        over_ = true;
-        return first_;
-      }
+      if (!release_block()) tell_deadlock();
+      if (over_) return first_;
     }
   }
 
@@ -248,8 +250,7 @@ class Scheduler {
     std::uint32_t here = 0;
     for (std::uint32_t lane = 0; lane < kLanes; ++lane) {
       if (!(warp.asking >> lane & 1)) continue;
-      const JgeHostPlace& other = warp.lanes[lane]->place;
-      if (other.line == place.line && std::strcmp(other.file, place.file) == 0) here |= 1u << lane;
+      if (same(warp.lanes[lane]->place, place)) here |= 1u << lane;
     }
     for (std::uint32_t lane = 0; lane < kLanes; ++lane) {
       if (here >> lane & 1) warp.lanes[lane]->converged = here;
@@ -262,6 +263,7 @@ class Scheduler {
   bool release_block() {
     bool any = false;
     if (votes_.threads == live_) {
+      if (checked_ && !reached_by_all()) return true;
       result_ = votes_;
       votes_ = {};
       for (Warp& warp : warps_) warp.ready |= std::exchange(warp.at_barrier, 0);
@@ -272,6 +274,30 @@ class Scheduler {
       warp.ready |= std::exchange(warp.yielding, 0);
     }
     return any;
+  }
+
+  // What a GPU forgives, or not: threads that have left, or are at another barrier.
+  bool reached_by_all() {
+    const JgeHostPlace* first = nullptr;
+    const JgeHostPlace* other = nullptr;
+    std::uint32_t elsewhere = 0;
+    for (const Warp& warp : warps_) {
+      for (std::uint32_t rest = warp.at_barrier; rest != 0; rest &= rest - 1) {
+        const JgeHostPlace& place = warp.lanes[std::countr_zero(rest)]->place;
+        if (!first) first = &place;
+        if (same(*first, place)) continue;
+        other = &place;
+        ++elsewhere;
+      }
+    }
+    if (elsewhere > 0) {
+      fail("%s:%d: %s is not reached by all threads of the block: %u of %u wait at %s:%d",
+           first->file, first->line, first->what, elsewhere, threads_, other->file, other->line);
+    } else if (live_ < threads_) {
+      fail("%s:%d: %s is not reached by all threads of the block: %u of %u have left the kernel",
+           first->file, first->line, first->what, threads_ - live_, threads_);
+    }
+    return !over_;
   }
 
   // Some wait for others of their warp that wait elsewhere, or have left.
@@ -317,8 +343,9 @@ class Scheduler {
   std::uint32_t live_ = 0;     // have waited, and not left the kernel
   JgeHostVotes votes_{};       // at the barrier so far
   JgeHostVotes result_{};      // of the last barrier
-  bool over_ = false;          // the launch has failed
-  Runner first_;               // the stack that the launch was called on
+  bool checked_ = false;
+  bool over_ = false;  // the launch has failed
+  Runner first_;       // the stack that the launch was called on
   Runner* running_ = nullptr;
   std::vector<std::unique_ptr<Runner>> runners_;
   std::vector<Runner*> idle_;
@@ -348,7 +375,7 @@ Scheduler& scheduler_of(JgeHostBlock* block) {
       }
     }
     if (!block->scheduler) block->scheduler = std::make_unique<Scheduler>();
-    block->scheduler->begin(block->kernel, block->launch);
+    block->scheduler->begin(block->kernel, block->launch, block->checked);
   }
   return *block->scheduler;
 }
@@ -380,8 +407,8 @@ const JgeHostCalls kThreadCalls = {
 
 }  // namespace jge::host
 
-JgeHostBlock::JgeHostBlock(const JgeHostKernel& kernel, const JgeHostLaunch& launch)
-    : kernel(kernel), launch(launch) {}
+JgeHostBlock::JgeHostBlock(const JgeHostKernel& kernel, const JgeHostLaunch& launch, bool checked)
+    : kernel(kernel), launch(launch), checked(checked) {}
 
 JgeHostBlock::~JgeHostBlock() {
   if (!scheduler) return;

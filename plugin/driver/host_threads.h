@@ -11,13 +11,14 @@ class Scheduler;
 
 // Of one launch. Costs nothing until a thread waits.
 struct JgeHostBlock {
-  JgeHostBlock(const JgeHostKernel& kernel, const JgeHostLaunch& launch);
+  JgeHostBlock(const JgeHostKernel& kernel, const JgeHostLaunch& launch, bool checked);
   ~JgeHostBlock();
   JgeHostBlock(const JgeHostBlock&) = delete;
   JgeHostBlock& operator=(const JgeHostBlock&) = delete;
 
   const JgeHostKernel& kernel;
   const JgeHostLaunch& launch;
+  const bool checked;  // a barrier that not all threads reach is an error
   std::unique_ptr<jge::host::Scheduler> scheduler;
 };
 

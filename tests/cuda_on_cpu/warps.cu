@@ -28,6 +28,7 @@ KERNEL shuffle_in_parts(const int* x, int* y) {
   y[n + t] = __shfl_up_sync(ALL, x[t], 2, 8);
   y[2 * n + t] = __shfl_down_sync(ALL, x[t], 3, 4);
   y[3 * n + t] = __shfl_xor_sync(ALL, x[t], 5, 16);
+  y[4 * n + t] = __shfl_xor_sync(ALL, x[t], 9, 8);
 }
 // Two halves of a warp, each with a mask of its own.
 KERNEL divergent_halves(const int* x, int* y) {

@@ -20,12 +20,12 @@ FOLDER = Path(__file__).parents[1] / "cuda_on_cpu"
 
 
 @functools.cache
-def image_of(name: str) -> Image:
+def image_of(name: str, checked: bool = False) -> Image:
     """A file's kernels, compiled together: an image of each would take a minute."""
     text = (FOLDER / name).read_text()
     names = re.findall(r"^KERNEL (?:__launch_bounds__\(.*?\) )?(\w+)", text, re.MULTILINE)
     source = Source(text, str(FOLDER / name), is_file=True)
-    return host.compile_shared_object(source, names)
+    return host.compile_shared_object(source, names, checked=checked)
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,9 @@ class Case:
     shared: int = 0
     tolerance: float = 0.0
 
-    def run(self) -> list[np.ndarray]:
+    def run(self, checked: bool = False) -> list[np.ndarray]:
         """Runs it as any caller would, inside of XLA."""
-        image = image_of(self.file + ".cu")
+        image = image_of(self.file + ".cu", checked)
         (entry,) = (e for e in image.entries if e.expression == self.kernel)
         params = {f"p{i}": kind for i, kind in enumerate(entry.types)}
         first = len(self.inputs)
@@ -160,6 +160,7 @@ case(
         x[np.where(lane % 8 < 2, lane, lane - 2)],
         x[np.where(lane % 4 + 3 < 4, lane + 3, lane).clip(0, 63)],
         x[lane ^ 5],
+        x[np.where((lane ^ 9) <= (lane | 7), lane ^ 9, lane)],
     ]),
     block=64,
 )  # fmt: skip
@@ -396,7 +397,22 @@ case("groups", "grid_ranks", (), 96 + np.repeat(np.arange(3), 32).astype(i4), gr
 @pytest.mark.usefixtures("cpu")
 @pytest.mark.parametrize("c", CASES, ids=lambda c: f"{c.file}-{c.kernel}")
 def test_a_kernel_gives_what_numpy_gives(c: Case) -> None:
-    for result, expected in zip(c.run(), c.outputs, strict=True):
+    compare(c, c.run())
+
+
+@pytest.mark.usefixtures("cpu")
+@pytest.mark.parametrize("c", CASES, ids=lambda c: f"{c.file}-{c.kernel}")
+def test_checks_find_nothing_in_what_is_right(c: Case) -> None:
+    with jge.options(debug=True):
+        if c.kernel == "early_return":
+            with pytest.raises(jax.errors.JaxRuntimeError, match=r"28 of 128 have left the kernel"):
+                c.run(checked=True)
+        else:
+            compare(c, c.run(checked=True))
+
+
+def compare(c: Case, results: list[np.ndarray]) -> None:
+    for result, expected in zip(results, c.outputs, strict=True):
         if c.tolerance:
             np.testing.assert_allclose(result, expected, rtol=c.tolerance, atol=c.tolerance)
         else:
@@ -465,3 +481,73 @@ def test_a_launch_that_fails_says_where_and_the_next_one_runs(
         with pytest.raises(jax.errors.JaxRuntimeError, match=message):
             ending(n)
     np.testing.assert_array_equal(ending(9), np.tile(np.arange(64)[::-1], (2, 1)))
+
+
+# ---- Accesses and barriers that are checked ------------------------------------------------------
+
+WRONG = r"""
+__device__ float table[8];
+__device__ void put(float* at, float value) { *at = value; }
+extern "C" __global__ void k(const float* x, float* y, int n) {
+  __shared__ float s[64];
+  extern __shared__ float d[];
+  const int t = threadIdx.x, i = blockIdx.x * blockDim.x + t;
+  float own[4] = {1, 2, 3, 4};
+  if (n == 0) y[i + 1] = x[i];
+  if (n == 1) y[i] = __ldg(&x[i - 1]);
+  if (n == 2) s[t + 1] = x[i];
+  if (n == 3) d[t + 1] = x[i];
+  if (n == 4) ((float*)x)[i] = 1;
+  if (n == 5) table[t / 8 + 1] = 0;
+  if (n == 6) put(&y[i] + 500, 1);
+  if (n == 7) atomicAdd(&s[t - 1], 1.0f);
+  if (n == 8 && t < 61) __syncthreads();
+  if (n == 9 && blockIdx.x == 1 && t > 60) return;
+  s[t] = x[i] + own[(n + t) % 4] * 0;
+  d[t] = x[i];
+  __syncthreads();
+  y[i] = s[63 - t] + d[63 - t] + table[t % 8];
+}
+"""
+
+
+@pytest.mark.usefixtures("cpu")
+@pytest.mark.skipif("clang" in host.identity(), reason="GCC's checks")
+@pytest.mark.parametrize(
+    ("n", "message"),
+    [
+        (
+            0,
+            r"9: writes 4 bytes at offset 512 of 'y' \(512 bytes\) in block \(1,0,0\), .*\(63,",
+        ),
+        (1, r"10: reads 4 bytes at offset -4 of 'x' \(512 bytes\) in block \(0,0,0\), .*\(0,0,0\)"),
+        (
+            2,
+            r"11: writes 4 bytes at offset 256 of 's' \(256 bytes\) in block \(0,0,0\), .*\(63,",
+        ),
+        (3, r"12: writes 4 bytes at offset 256 of 'dynamic shared memory' \(256 bytes\)"),
+        (4, r"13: writes 4 bytes at offset 0 of 'x' \(512 bytes, read only\)"),
+        (5, r"14: writes 4 bytes at offset 32 of 'table' \(32 bytes\)"),
+        (6, r"3: writes 4 bytes at offset 2000 of 'y' \(512 bytes\)"),
+        (7, r"16: (?:reads|writes) 4 bytes at offset -4 of 's' \(256 bytes\)"),
+        (
+            8,
+            r"17: __syncthreads\(\) is not reached by all threads of the block: 3 of 64 wait at "
+            r"<k>:21 in block \(0,0,0\)",
+        ),
+        (
+            9,
+            r"21: __syncthreads\(\) is not reached by all threads of the block: 3 of 64 have left "
+            r"the kernel in block \(1,0,0\)",
+        ),
+    ],
+)
+def test_debug_mode_finds_wrong_accesses_and_barriers(n: int, message: str) -> None:
+    x = np.arange(128, dtype=f4)
+    kernel = jge.cuda_kernel(
+        *(WRONG, "k"), out_shape=lambda x, n: x, grid=2, block=64, shared_mem=256
+    )
+    with jge.options(debug=True):
+        with pytest.raises(jax.errors.JaxRuntimeError, match=f"kernel 'k' .*<k>:{message}"):
+            kernel(x, n=n)
+        np.testing.assert_array_equal(kernel(x, n=99), 2 * x.reshape(2, 64)[:, ::-1].ravel())

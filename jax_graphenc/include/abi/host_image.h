@@ -55,6 +55,14 @@ typedef struct JgeHostCalls {
   void (*leave)(JgeHostBlock*);
 } JgeHostCalls;
 
+/* Memory behind a parameter, which checked images hold accesses against. */
+typedef struct JgeHostRange {
+  const char* name; /* of the parameter */
+  const void* begin;
+  uint64_t bytes;
+  int32_t writable;
+} JgeHostRange;
+
 /* One launch of a kernel: all blocks run on the calling thread before the call returns. */
 typedef struct JgeHostLaunch {
   uint32_t grid[3];
@@ -66,6 +74,9 @@ typedef struct JgeHostLaunch {
   uint64_t message_size;
   const JgeHostCalls* calls;
   JgeHostBlock* threads; /* what the calls are about */
+  const JgeHostRange* ranges;
+  uint32_t range_count; /* 0: not known, and not checked */
+  const void** where;   /* out: the code that failed, if the message names no line */
 } JgeHostLaunch;
 
 typedef struct JgeHostParam {
@@ -88,6 +99,9 @@ typedef struct JgeHostImage {
   uint32_t abi; /* JGE_HOST_IMAGE_ABI of the header it was compiled with */
   uint32_t kernel_count;
   const JgeHostKernel* kernels;
+  /* Not 0: accesses and barriers are checked. Shared memory is then one for all OS threads, so that
+   * it has an address that can be checked: the driver runs one launch at a time. */
+  uint32_t checked;
 } JgeHostImage;
 
 #endif /* JGE_HOST_IMAGE_H_ */

@@ -43,5 +43,8 @@
 #include "jge_atomics.h"
 #include "jge_launch.h"
 #include "jge_math.h"
+#ifdef JGE_CHECKED
+#include "jge_check.h"
+#endif
 
 #endif  // JGE_HOST_H_

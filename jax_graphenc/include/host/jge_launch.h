@@ -7,7 +7,7 @@ namespace jge {
 
 // The result of a launch that has failed. Where threads cannot go on, which the driver has said,
 // the block is added.
-__attribute__((noinline, cold)) static int32_t failed(const Failure& failure) {
+JGE_UNCHECKED __attribute__((noinline, cold)) static int32_t failed(const Failure& failure) {
   if (failure.result != kSuccess) return failure.result;
   const size_t length = failure.message_size == 0 ? 0 : strlen(failure.message);
   if (length < failure.message_size) {
@@ -15,6 +15,12 @@ __attribute__((noinline, cold)) static int32_t failed(const Failure& failure) {
              blockIdx.x, blockIdx.y, blockIdx.z);
   }
   return kLaunchFailed;
+}
+
+// Until the threads that wait have left the kernel too.
+JGE_UNCHECKED __attribute__((noinline)) static void finish_block() {
+  const Myself me;
+  me.woke(launch->calls->finish(launch->threads));
 }
 
 template <class F>
@@ -53,23 +59,28 @@ struct Launcher<void (*)(Args...)> {
           }
         block_done:
           if (rest) return;
-          if (waited && !launch->calls->finish(launch->threads)) leave();
+          if (waited) finish_block();
         }
       }
     }
   }
 
   template <auto kernel, size_t... index>
-  static void unpack(bool rest, uint3 first, void* const* params, std::index_sequence<index...>) {
+  JGE_UNCHECKED static void unpack(bool rest, uint3 first, void* const* params,
+                                   std::index_sequence<index...>) {
     static_cast<void>(params);
     run<kernel>(rest, first, *static_cast<const std::remove_cv_t<Args>*>(params[index])...);
   }
 
   template <auto kernel>
-  static int32_t begin(const JgeHostLaunch* what) {
+  JGE_UNCHECKED static int32_t begin(const JgeHostLaunch* what) {
+#ifdef JGE_CHECKED
+    stack_end = uintptr_t(__builtin_frame_address(0));
+#endif
     gridDim = {what->grid[0], what->grid[1], what->grid[2]};
     blockDim = {what->block[0], what->block[1], what->block[2]};
     launch = what;
+    dynamic_shared = what->shared;
     for (const Dynamic* dynamic = dynamics; dynamic; dynamic = dynamic->next) dynamic->set();
     Failure here;
     here.message = what->message;
@@ -82,7 +93,10 @@ struct Launcher<void (*)(Args...)> {
   }
 
   template <auto kernel>
-  static void go_on(const JgeHostLaunch* what, uint32_t thread) {
+  JGE_UNCHECKED static void go_on(const JgeHostLaunch* what, uint32_t thread) {
+#ifdef JGE_CHECKED
+    stack_end = uintptr_t(__builtin_frame_address(0));
+#endif
     const uint3 first = {thread % blockDim.x, thread / blockDim.x % blockDim.y,
                          thread / blockDim.x / blockDim.y};
     unpack<kernel>(true, first, what->params, std::index_sequence_for<Args...>{});
@@ -124,6 +138,12 @@ static inline JgeHostKernel jge_row(const char* name) {
           Launcher::param_count,
           Launcher::params.at};
 }
+
+#ifdef JGE_CHECKED
+#define JGE_IS_CHECKED 1
+#else
+#define JGE_IS_CHECKED 0
+#endif
 
 // The one symbol of an image. The generated source defines it, after this declaration.
 #ifdef __clang__

@@ -12,13 +12,16 @@ struct Dynamic {
   explicit Dynamic(void (*set)());
 };
 static const Dynamic* dynamics;
+
+static thread_local void* dynamic_shared;
+
 inline Dynamic::Dynamic(void (*set)()) : next(dynamics), set(set) { dynamics = this; }
 
 }  // namespace jge
 
 template <class T>
 static inline T* jge_dynamic_shared() {
-  return static_cast<T*>(jge::launch->shared);
+  return static_cast<T*>(jge::dynamic_shared);
 }
 
 #endif  // JGE_SHARED_H_

@@ -20,6 +20,11 @@ static thread_local const JgeHostLaunch* launch;
 // block's threads, or do.
 static thread_local bool waited;
 
+#ifdef JGE_CHECKED
+// Where the memory of a kernel on this stack ends, in the direction of its caller.
+static thread_local uintptr_t stack_end;
+#endif
+
 // Ends the launch, on the stack that it was called on.
 // longjmp and not throw: it also leaves a noexcept function, needs no unwinder, and destructors
 // have nothing to release in device code.
@@ -34,14 +39,18 @@ struct Failure {
 };
 static thread_local Failure* failure;
 
-[[noreturn]] static void leave() { longjmp(failure->escape, 1); }
+[[noreturn]] JGE_UNCHECKED static void leave() { longjmp(failure->escape, 1); }
 
-[[noreturn]] __attribute__((noinline, cold)) static void fail(Result result, const char* what,
-                                                              const char* file, int line) {
+[[noreturn]] JGE_UNCHECKED __attribute__((noinline, cold)) static void fail(Result result,
+                                                                            const char* what,
+                                                                            const char* file,
+                                                                            int line) {
   Failure& f = *failure;
   if (f.message_size != 0) {
-    snprintf(f.message, f.message_size, "%s:%d: %s in block (%u,%u,%u), thread (%u,%u,%u)", file,
-             line, what, blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x, threadIdx.y, threadIdx.z);
+    char place[300] = "";
+    if (file) snprintf(place, sizeof place, "%s:%d: ", file, line);
+    snprintf(f.message, f.message_size, "%s%s in block (%u,%u,%u), thread (%u,%u,%u)", place, what,
+             blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x, threadIdx.y, threadIdx.z);
   }
   f.result = result;
   if (launch->calls) launch->calls->leave(launch->threads);

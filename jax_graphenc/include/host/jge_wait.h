@@ -18,45 +18,63 @@ struct Place {
       : file(file), line(line) {}
 };
 
-// Other threads have run on this OS thread meanwhile.
-static inline void woke(int32_t goes_on, uint3 me) {
-  threadIdx = me;
-  waited = true;
-  if (!goes_on) leave();
-}
+// What is a thread's own, for when others have run on this OS thread.
+struct Myself {
+  const uint3 index = threadIdx;
+#ifdef JGE_CHECKED
+  const uintptr_t end = stack_end;
+#endif
+  JGE_UNCHECKED void woke(int32_t goes_on) const {
+    threadIdx = index;
+#ifdef JGE_CHECKED
+    stack_end = end;
+#endif
+    waited = true;
+    if (!goes_on) leave();
+  }
+};
 
-__attribute__((noinline)) static JgeHostVotes barrier(bool yes, const char* what, Place place) {
-  const uint3 me = threadIdx;
+JGE_UNCHECKED __attribute__((noinline)) static JgeHostVotes barrier(bool yes, const char* what,
+                                                                    Place place) {
+  const Myself me;
   const JgeHostPlace here = {what, place.file, place.line};
   JgeHostVotes votes;
-  woke(launch->calls->barrier(launch->threads, thread_number(), yes, &votes, &here), me);
+  me.woke(launch->calls->barrier(launch->threads, thread_number(), yes, &votes, &here));
   return votes;
 }
 
-__attribute__((noinline)) static JgeHostLanes exchange(unsigned int mask, const void* value,
-                                                       uint32_t bytes, const char* what,
-                                                       Place place) {
-  const uint3 me = threadIdx;
+JGE_UNCHECKED __attribute__((noinline)) static JgeHostLanes exchange(
+    unsigned int mask, const void* value, uint32_t bytes, const char* what, Place place) {
+  const Myself me;
   const JgeHostPlace here = {what, place.file, place.line};
   JgeHostLanes lanes;
-  woke(launch->calls->exchange(launch->threads, thread_number(), mask, value, bytes, &lanes, &here),
-       me);
+  me.woke(
+      launch->calls->exchange(launch->threads, thread_number(), mask, value, bytes, &lanes, &here));
   return lanes;
 }
 
-__attribute__((noinline)) static unsigned int active(Place place) {
-  const uint3 me = threadIdx;
+JGE_UNCHECKED __attribute__((noinline)) static unsigned int active(Place place) {
+  const Myself me;
   const JgeHostPlace here = {"__activemask()", place.file, place.line};
   unsigned int mask;
-  woke(launch->calls->active(launch->threads, thread_number(), &mask, &here), me);
+  me.woke(launch->calls->active(launch->threads, thread_number(), &mask, &here));
   return mask;
 }
 
-__attribute__((noinline)) static void yield() {
+JGE_UNCHECKED __attribute__((noinline)) static void yield() {
   if (!launch->calls) return;
-  const uint3 me = threadIdx;
+  const Myself me;
   const JgeHostPlace here = {"an atomic operation", "", 0};
-  woke(launch->calls->yield(launch->threads, thread_number(), &here), me);
+  me.woke(launch->calls->yield(launch->threads, thread_number(), &here));
+}
+
+JGE_UNCHECKED static inline void copy_slot(void* to, const JgeHostLanes& lanes, unsigned int lane,
+                                           size_t bytes) {
+  memcpy(to, lanes.slots + JGE_HOST_SLOT * lane, bytes);
+}
+JGE_UNCHECKED static inline bool slot_is(const JgeHostLanes& lanes, unsigned int lane,
+                                         const void* value, size_t bytes) {
+  return memcmp(lanes.slots + JGE_HOST_SLOT * lane, value, bytes) == 0;
 }
 
 template <class T>
@@ -71,7 +89,7 @@ template <class T>
 static inline T value_of(const JgeHostLanes& lanes, unsigned int lane, const T& own) {
   if (!(lanes.mask >> (lane & 31) & 1)) return own;
   T value;
-  memcpy(static_cast<void*>(&value), lanes.slots + JGE_HOST_SLOT * (lane & 31), sizeof(T));
+  copy_slot(&value, lanes, lane & 31, sizeof(T));
   return value;
 }
 
@@ -81,8 +99,8 @@ static inline T shuffle(unsigned int mask, T value, unsigned int from, const cha
   return value_of(exchange_value(mask, value, what, place), from, value);
 }
 
-static inline JgeHostLanes ballot(unsigned int mask, bool yes, const char* what, Place place,
-                                  unsigned int* result) {
+JGE_UNCHECKED static inline JgeHostLanes ballot(unsigned int mask, bool yes, const char* what,
+                                                Place place, unsigned int* result) {
   const unsigned char mine = yes;
   const JgeHostLanes lanes = exchange(mask, &mine, 1, what, place);
   *result = 0;
@@ -194,7 +212,7 @@ static inline unsigned int __match_any_sync(unsigned int mask, T value, jge::Pla
   unsigned int equal = 0;
   for (unsigned int i = 0; i < 32; ++i) {
     if (!(lanes.mask >> i & 1)) continue;
-    equal |= (unsigned int)(memcmp(lanes.slots + JGE_HOST_SLOT * i, &value, sizeof(T)) == 0) << i;
+    equal |= (unsigned int)jge::slot_is(lanes, i, &value, sizeof(T)) << i;
   }
   return equal;
 }
@@ -205,7 +223,7 @@ static inline unsigned int __match_all_sync(unsigned int mask, T value, int* all
   *all = 1;
   for (unsigned int i = 0; i < 32; ++i) {
     if (!(lanes.mask >> i & 1)) continue;
-    if (memcmp(lanes.slots + JGE_HOST_SLOT * i, &value, sizeof(T)) != 0) *all = 0;
+    if (!jge::slot_is(lanes, i, &value, sizeof(T))) *all = 0;
   }
   return *all ? lanes.mask : 0;
 }
