@@ -12,7 +12,14 @@ import jax
 import numpy as np
 
 from jax_graphenc.arguments import Array
-from jax_graphenc.compiler import Entry, Source, UnknownKernelError, compile_source, fatbin
+from jax_graphenc.compiler import (
+    CPU_TARGETS,
+    Entry,
+    Source,
+    UnknownKernelError,
+    compile_source,
+    fatbin,
+)
 from jax_graphenc.errors import UnsupportedOnCpuError
 from jax_graphenc.options import current as current_options
 from jax_graphenc.parameters import Role
@@ -60,7 +67,7 @@ class CudaSource:
             TypeError: if the kernel's parameters are not the same on all targets.
         """
         expressions = [expression]
-        if targets[0] != "cpu":
+        if targets[0] not in CPU_TARGETS:
             # A GPU image holds every extern "C" kernel of the source anyway: one image for all.
             expressions += [k for k in _extern_c_kernels(self.source) if k != expression]
             expressions.sort()
@@ -112,7 +119,7 @@ class Prebuilt:
             UnsupportedOnCpuError: if there is none for the CPU.
             ValueError: if there is none for CUDA.
         """
-        platform = "cpu" if targets[0] == "cpu" else "cuda"
+        platform = "cpu" if targets[0] in CPU_TARGETS else "cuda"
         images = dict(self.images)
         if platform not in images:
             kind = UnsupportedOnCpuError if platform == "cpu" else ValueError

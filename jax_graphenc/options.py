@@ -53,7 +53,8 @@ class Options:
             ``"compute_80"`` is PTX, for devices of compute capability 8.0 and later whose driver is
             as new as the compiler. ``()``, the default, takes the GPUs at hand. Read when a call is
             lowered; a change makes JAX forget what it has traced and compiled.
-        debug: synchronize after every kernel and name the one that failed. Read when a call is
+        debug: synchronize after every kernel and name the one that failed; on the CPU, find
+            accesses out of bounds and barriers that not all threads reach. Read when a call is
             traced (it keeps the call out of XLA's command buffers) and at each execution.
     """
 

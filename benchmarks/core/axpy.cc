@@ -8,4 +8,4 @@ static void axpy(const float* x, const float* y, float* out, float a, int n) {
 
 static const JgeHostKernel kernels[] = {describe<&axpy>("axpy")};
 extern "C" __attribute__((visibility("default"))) const JgeHostImage jge_host_image;
-const JgeHostImage jge_host_image = {JGE_HOST_IMAGE_ABI, 1, kernels};
+const JgeHostImage jge_host_image = {JGE_HOST_IMAGE_ABI, 1, kernels, 0};

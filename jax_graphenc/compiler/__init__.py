@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from jax_graphenc.compiler.cache import clear as clear_disk
 from jax_graphenc.compiler.compile import (
+    CPU_TARGETS,
     clear_memory,
     compile_counts,
     compile_source,
@@ -14,6 +15,7 @@ from jax_graphenc.compiler.diagnostics import UnknownKernelError
 from jax_graphenc.compiler.source import Entry, Image, Source
 
 __all__ = [
+    "CPU_TARGETS",
     "Entry",
     "Image",
     "Source",

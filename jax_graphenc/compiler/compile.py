@@ -18,7 +18,9 @@ from jax_graphenc.compiler.source import Entry, Image, Source, included_files
 from jax_graphenc.errors import KernelCompileError
 
 _MAX_IMAGES = 1024
-_KEY_VERSION = 3  # Raise it when the same input gives other images for a reason not in the key.
+_KEY_VERSION = 4  # Raise it when the same input gives other images for a reason not in the key.
+
+CPU_TARGETS = ("cpu", "cpu-checked")
 
 
 class _Memory:
@@ -56,7 +58,8 @@ def compile_source(
     Args:
         source: The source.
         expressions: Its kernels: `"saxpy"`, `"scale<float>"`.
-        target: `"cpu"`, or an architecture such as `"sm_90a"` or `"compute_90"`.
+        target: `"cpu"`, `"cpu-checked"` (accesses and barriers are checked), or an architecture
+            such as `"sm_90a"` or `"compute_90"`.
         cache_dir: Folder of the cache on disk; None for no such cache.
 
     Returns:
@@ -161,8 +164,8 @@ def _load_or_compile(
     if cache_dir is not None and (found := cache.get(cache_dir, key)) is not None:
         memory.count("disk_hits")
         return _from_cache(*found)
-    if target == "cpu":
-        image = host.compile_shared_object(source, expressions)
+    if target in CPU_TARGETS:
+        image = host.compile_shared_object(source, expressions, checked=target == "cpu-checked")
     else:
         image = gpu.compile_image(source, expressions, target, cache_dir)
     memory.count("compiled")
@@ -192,7 +195,7 @@ def _from_cache(header: dict[str, object], data: bytes) -> Image:
 
 def _key(source: Source, expressions: Sequence[str], target: str) -> str:
     """Names an image by all that its bytes depend on."""
-    tool = host if target == "cpu" else gpu
+    tool = host if target in CPU_TARGETS else gpu
     parts = [
         _KEY_VERSION,
         asdict(replace(source, folder=None)),  # it matters by the files that are found there

@@ -51,16 +51,15 @@ def errors(log: str) -> list[Diagnostic]:
 
 
 # What the CPU cannot do, and the sentence that says so: a pattern for the user's line or the error.
-_WAITS = "the threads of a block cannot wait for each other on the CPU yet"
 _UNSUPPORTED = tuple(
     (re.compile(pattern), sentence)
     for pattern, sentence in (
-        (r"\b__syncthreads(?:_and|_or|_count)?\b", f"{{}}() is not supported: {_WAITS}"),
-        (r"\b__(?:syncwarp|activemask)\b", f"{{}}() is not supported: {_WAITS}"),
-        (r"\b__(?:shfl|reduce|match)_\w+_sync\b", f"{{}}() is not supported: {_WAITS}"),
-        (r"\b__(?:shfl|ballot|any|all)_sync\b", f"{{}}() is not supported: {_WAITS}"),
-        (r"\b__shared__", f"{{}} memory is not supported: {_WAITS}"),
-        (r"\bcooperative_groups\b", f"{{}} is not supported: {_WAITS}"),
+        (r"\bgrid\w*\.sync\b",
+         "{}() is not supported on the CPU: blocks do not wait for each other"),
+        (r"\b(?:multi_grid|cluster)_group\b|\bthis_(?:multi_grid|cluster)\b|\b__cluster_\w+",
+         "groups of blocks ({}) are not supported on the CPU"),
+        (r"\bthread_group\b",
+         "groups of a kind known at run time ({}) are not supported on the CPU"),
         (r"\b(?:__)?asm(?:__)?\b(?=\s*(?:\(|volatile\b|__volatile__\b))",
          "inline PTX ({}) runs on NVIDIA GPUs only"),
         (r"\b(?:tex|surf)[123]D\w*|\bcudaTextureObject_t\b|\bcudaSurfaceObject_t\b",
@@ -68,7 +67,8 @@ _UNSUPPORTED = tuple(
         (r"\bwmma\b|\bmma\.h\b", "tensor core operations ({}) are not supported on the CPU"),
         (r"\bcub\b|\bcuda::|\bcuda/|\bthrust\b", "{} is not available on the CPU"),
         (r"\b__nv_cvt_\w+|\b__nv_fp8\w*", "not all of 8-bit floats ({}) is supported on the CPU"),
-        (r"\bcuda_pipeline\w*|\bmbarrier\w*", "asynchronous copies ({}) run on NVIDIA GPUs only"),
+        (r"\bcuda_(?:pipeline|awbarrier)\w*|\w*mbarrier\w*|\b__pipeline_\w+|\bmemcpy_async\b"
+         r"|\bCUtensorMap\b", "asynchronous copies ({}) run on NVIDIA GPUs only"),
         (r"\b__(?:f(?:add|sub|mul|div|maf|rcp|sqrt)|d(?:add|sub|mul|div|rcp|sqrt)|fma)f?_r[zud]\b",
          "{}() is not supported on the CPU: there is no directed rounding"),
         (r"<<<", "a kernel that launches kernels ({}) is not supported on the CPU"),

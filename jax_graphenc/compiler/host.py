@@ -19,6 +19,7 @@ from pathlib import Path
 
 from jax_graphenc.compiler.demangle import demangle, parameter_types
 from jax_graphenc.compiler.diagnostics import UnknownKernelError, compile_error, errors
+from jax_graphenc.compiler.shared_memory import rewrite_shared
 from jax_graphenc.compiler.source import (
     Entry,
     Image,
@@ -41,6 +42,13 @@ _FLAGS = (
 )
 # Kernels that nobody asked for are dropped, and the image can be unloaded.
 _GCC_FLAGS = ("-fwhole-program", "-fno-gnu-unique", "-fno-diagnostics-show-caret")
+
+# A call before each access, to functions of ours: include/host/jge_check.h. At -O1, accesses stay
+# on the lines that they are written on.
+_GCC_CHECKS = (
+    *("-O1", "-g", "-fsanitize=kernel-address", "--param=asan-stack=0", "--param=asan-globals=1"),
+    "--param=asan-instrumentation-with-call-threshold=0",
+)
 
 
 def find_compiler() -> tuple[str, ...]:
@@ -98,7 +106,8 @@ def identity() -> str:
     """
     command = find_compiler()
     words = (os.path.realpath(command[0]), *command[1:])
-    return "; ".join((shlex.join(words), _version(command), platform.machine(), *_FLAGS))
+    flags = (*_FLAGS, *_GCC_CHECKS)
+    return "; ".join((shlex.join(words), _version(command), platform.machine(), *flags))
 
 
 @functools.cache
@@ -107,7 +116,9 @@ def headers_digest() -> str:
     return folder_digest(*_HEADERS)
 
 
-def compile_shared_object(source: Source, expressions: Sequence[str]) -> Image:
+def compile_shared_object(
+    source: Source, expressions: Sequence[str], *, checked: bool = False
+) -> Image:
     """Compiles a source to a shared object that exports `jge_host_image` (abi/host_image.h).
 
     The same input gives the same bytes, in every process.
@@ -115,6 +126,8 @@ def compile_shared_object(source: Source, expressions: Sequence[str]) -> Image:
     Args:
         source: The source.
         expressions: Its kernels to put in the table: `"saxpy"`, `"scale<float>"`.
+        checked: Find accesses out of bounds and barriers that not all threads reach, at several
+            times the run time. Only barriers with a compiler that is not GCC.
 
     Raises:
         CompilerNotFoundError: There is no C++ compiler.
@@ -126,7 +139,13 @@ def compile_shared_object(source: Source, expressions: Sequence[str]) -> Image:
     with tempfile.TemporaryDirectory(prefix="jax_graphenc_") as name:
         folder = Path(name)
         (folder / "kernel.cc").write_text(_translation_unit(source, expressions))
-        arguments = [*command, *_options(source, version, folder), "kernel.cc", "-o", "kernel.so"]
+        arguments = [
+            *command,
+            *_options(source, version, folder, checked),
+            "kernel.cc",
+            "-o",
+            "kernel.so",
+        ]
         try:
             log, status = _run(arguments, cwd=folder)
         except subprocess.TimeoutExpired as timeout:
@@ -148,11 +167,11 @@ def _translation_unit(source: Source, expressions: Sequence[str]) -> str:
     return (
         '#include "jge_host.h"\n'
         f"{source.macro_directives}#include <assert.h>\n{source.include_directives}"
-        f"{source.line_directive}{source.text}\n"
+        f"{source.line_directive}{rewrite_shared(source.text)}\n"
         f'#line 1 "{_LAUNCHER}"\n'
         f"static const JgeHostKernel jge_kernels[] = {{\n{rows}}};\n"
         "const JgeHostImage jge_host_image = {\n"
-        f"    JGE_HOST_IMAGE_ABI, {len(expressions)}, jge_kernels}};\n"
+        f"    JGE_HOST_IMAGE_ABI, {len(expressions)}, jge_kernels, JGE_IS_CHECKED}};\n"
     )
 
 
@@ -163,9 +182,12 @@ def _string_literal(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _options(source: Source, version: str, folder: Path) -> list[str]:
+def _options(source: Source, version: str, folder: Path, checked: bool) -> list[str]:
     """Returns the command line. Of the user's options, those that every compiler has."""
-    options = ["-std=c++17", *_FLAGS, *(() if "clang" in version else _GCC_FLAGS)]
+    is_gcc = "clang" not in version
+    options = ["-std=c++17", *_FLAGS, *(_GCC_FLAGS if is_gcc else ())]
+    if checked:
+        options += ["-DJGE_CHECKED", *(_GCC_CHECKS if is_gcc else ())]
     # The folder's random name must not reach the image.
     options.append(f"-ffile-prefix-map={folder}=.")
     options += [f"-I{place}" for place in _HEADERS]
@@ -241,6 +263,7 @@ class _Kernel(ctypes.Structure):
         ("name", ctypes.c_char_p),
         ("type", ctypes.c_char_p),
         ("launch", ctypes.c_void_p),
+        ("go_on", ctypes.c_void_p),
         ("param_count", ctypes.c_uint32),
         ("params", ctypes.POINTER(_Param)),
     )
@@ -251,6 +274,7 @@ class _HostImage(ctypes.Structure):
         ("abi", ctypes.c_uint32),
         ("kernel_count", ctypes.c_uint32),
         ("kernels", ctypes.POINTER(_Kernel)),
+        ("checked", ctypes.c_uint32),
     )
 
 

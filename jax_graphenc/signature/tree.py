@@ -23,6 +23,15 @@ def root_of(code: bytes) -> Node:
     return Parser(_language()).parse(code).root_node
 
 
+def declarations(code: bytes) -> list[Node]:
+    """The declarations of variables in a source, at any depth."""
+    from tree_sitter import Parser, Query, QueryCursor
+
+    query = Query(_language(), "(declaration) @declaration")
+    tree = Parser(_language()).parse(code)
+    return QueryCursor(query).captures(tree.root_node).get("declaration", [])
+
+
 @cache
 def _language() -> Language:
     # Imported late: a process that only loads images needs no grammar.

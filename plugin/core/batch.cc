@@ -176,7 +176,7 @@ Launch Batch::bind(const Node& node) {
     parameters_.push_back(value);
     value += size;
   }
-  return {node.function, &node.launch, parameters_.data(), sizes, node.label, nullptr};
+  return {node.function, &node.launch, parameters_.data(), sizes, node.label, {}, nullptr};
 }
 
 void Batch::clear() {

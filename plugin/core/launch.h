@@ -18,7 +18,8 @@ struct Launch {
   void** parameters = nullptr;           // one pointer per parameter; read during the call only
   std::span<const std::uint32_t> sizes;  // bytes of each parameter
   const std::string* label = nullptr;
-  const Kernel* kernel = nullptr;  // names and kinds of the parameters, where they are known
+  std::span<const Binding> bindings;  // the memory behind the parameters, where it is known
+  const Kernel* kernel = nullptr;     // names and kinds of the parameters, where they are known
 };
 
 // The same of the other kinds. They name their context, as a graph's nodes must; of a kernel, the

@@ -60,7 +60,13 @@ Launch LoadedProgram::bind(const KernelNode& node, std::span<const Binding> bind
       parameters[p] = const_cast<std::byte*>(program_->values.data()) + binding.offset;
     }
   }
-  return {functions_[node.kernel], &node, parameters.data(), kernel.sizes, &kernel.label, &kernel};
+  return {functions_[node.kernel],
+          &node,
+          parameters.data(),
+          kernel.sizes,
+          &kernel.label,
+          bindings,
+          &kernel};
 }
 
 void LoadedProgram::draw(std::span<void* const> buffers) const {

@@ -13,6 +13,17 @@ namespace {
               "forbids came earlier");
 }
 
+std::vector<Extent> extents_of(const Launch& launch) {
+  std::vector<Extent> extents;
+  for (std::size_t p = 0; p < launch.bindings.size(); ++p) {
+    const Binding& binding = launch.bindings[p];
+    if (!binding.pointer()) continue;
+    const void* begin = *static_cast<void* const*>(launch.parameters[p]);
+    extents.push_back({launch.kernel->parameters[p].name, begin, binding.bytes, binding.writes});
+  }
+  return extents;
+}
+
 }  // namespace
 
 template <class Bound>
@@ -45,7 +56,11 @@ void LaunchSink::settle(const Bound& node) {
       result);
 }
 
-void LaunchSink::add(const Launch& launch, std::span<const std::uint32_t>) { hand_over(launch); }
+void LaunchSink::add(const Launch& launch, std::span<const std::uint32_t>) {
+  if (debug_ && driver_.expect) [[unlikely]]
+    driver_.expect(extents_of(launch));
+  hand_over(launch);
+}
 void LaunchSink::add(const Memset& memset, std::span<const std::uint32_t>) { hand_over(memset); }
 void LaunchSink::add(const Memcpy& memcpy, std::span<const std::uint32_t>) { hand_over(memcpy); }
 

@@ -4,6 +4,8 @@
 #include <cuda.h>
 #include <cudaTypedefs.h>
 
+#include <cstdint>
+#include <span>
 #include <string>
 
 namespace jge {
@@ -106,12 +108,23 @@ namespace jge {
 inline constexpr int kMinimumDriver = 12040;
 static_assert(CUDA_VERSION >= kMinimumDriver, "cuda.h of CUDA 12.4 or later is needed");
 
+// The memory that a pointer parameter stands for.
+struct Extent {
+  std::string name;  // the parameter's
+  const void* begin = nullptr;
+  std::uint64_t bytes = 0;
+  bool writable = false;
+};
+
 // cuda.h renames functions by macro (cuMemAlloc is cuMemAlloc_v2 there), so a member may carry the
 // suffixed name; code that includes this header writes the plain one and means the same.
 struct Driver {
   const char* name = "";  // "cuda" or "host"
   // What the kernel that failed last said, and forgets it; null where the driver cannot tell.
   std::string (*fault)() = nullptr;
+  // Tells what memory the parameters of the next cuLaunchKernelEx stand for, so that accesses can
+  // be held against it; null where the driver checks none.
+  void (*expect)(std::span<const Extent>) = nullptr;
 #define JGE_DECLARE(function, version) PFN_##function##_v##version function = nullptr;
   JGE_DRIVER_FUNCTIONS(JGE_DECLARE)
 #undef JGE_DECLARE

@@ -101,6 +101,7 @@ Driver make_table() {
   Driver table;
   table.name = "host";
   table.fault = &host::take_fault;
+  table.expect = &host::expect;
 #define JGE_FILL(function, version) table.function = &Thunk<Call::function, &api::function>::enter;
   JGE_DRIVER_FUNCTIONS(JGE_FILL)
 #undef JGE_FILL
@@ -154,6 +155,10 @@ std::vector<std::string> take_calls() {
 LiveHandles live_handles() {
   const std::lock_guard lock(state().mutex);
   return state().live;
+}
+
+void expect(std::span<const Extent> extents) {
+  expected_extents.assign(extents.begin(), extents.end());
 }
 
 std::string take_fault() { return std::exchange(thread_fault, {}); }

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -70,6 +71,9 @@ std::vector<ImageKernel> image_kernels(std::string_view image);
 // What the kernel that failed last on this thread's last wait said ("saxpy: assertion `n > 0'
 // failed ..."); empties the message.
 std::string take_fault();
+
+// See Driver::expect: of this thread's next launch.
+void expect(std::span<const Extent> extents);
 
 }  // namespace host
 }  // namespace jge

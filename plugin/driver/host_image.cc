@@ -109,7 +109,8 @@ std::shared_ptr<Module> open_image(const void* bytes, std::size_t size, std::str
       why = std::string("the dynamic loader refused the image: ") + (error ? error : "no reason");
       return nullptr;
     }
-    why = table_fault(table_of(*module));
+    module->table = table_of(*module);
+    why = table_fault(module->table);
     return why.empty() ? module : nullptr;
   }
   why = std::string("the image cannot be put into a memory file: ") + std::strerror(errno);
@@ -143,7 +144,7 @@ std::vector<ImageKernel> image_kernels(std::string_view image) {
   const auto module = open_image(image.data(), *size, why);
   if (!module) throw std::invalid_argument(why);
   std::vector<ImageKernel> kernels;
-  const JgeHostImage& table = *table_of(*module);
+  const JgeHostImage& table = *module->table;
   for (std::uint32_t i = 0; i < table.kernel_count; ++i) {
     const JgeHostKernel& kernel = table.kernels[i];
     kernels.push_back(
@@ -168,7 +169,7 @@ CUresult cuModuleLoadData(CUmodule* handle, const void* image) {
     module = open_image(image, *size, thread_fault);
   }
   require(module != nullptr, CUDA_ERROR_INVALID_IMAGE);
-  const JgeHostImage& table = *table_of(*module);
+  const JgeHostImage& table = *module->table;
   for (std::uint32_t i = 0; i < table.kernel_count; ++i) {
     Function& function = module->functions.emplace_back();
     function.module = module.get();

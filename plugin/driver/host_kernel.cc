@@ -1,8 +1,11 @@
 // plugin/driver/host_kernel.cc: functions of the software driver, and how operations run.
 #include <cstring>
+#include <memory>
 #include <utility>
 
 #include "driver/host_state.h"
+#include "driver/host_threads.h"
+#include "driver/source_line.h"
 
 namespace jge::host {
 namespace {
@@ -29,22 +32,54 @@ std::shared_ptr<const Arguments> pack(const JgeHostKernel& kernel, void** params
   return packed;
 }
 
+// What dynamic shared memory is aligned to.
+struct alignas(128) SharedLine {
+  std::byte bytes[128];
+};
+constexpr std::size_t kCheckedMargin = 512;  // lines
+
 CUresult run(const KernelOp& op, std::string& message) {
   char text[1024] = "";
+  const void* where = nullptr;
   const Arguments* arguments = op.arguments.get();
-  const JgeHostLaunch launch = {
+  const JgeHostKernel& kernel = *op.function->kernel;
+  const bool checked = op.module->table->checked != 0;
+  // Of this launch alone, so that several run at the same time. Where accesses are checked nothing
+  // else is near it, so that what is said to be an access to it is one.
+  const std::size_t margin = checked ? kCheckedMargin : 0;
+  const std::size_t lines = (op.shared_bytes + sizeof(SharedLine) - 1) / sizeof(SharedLine);
+  const auto shared = op.shared_bytes == 0
+                          ? nullptr
+                          : std::make_unique_for_overwrite<SharedLine[]>(lines + 2 * margin);
+  JgeHostLaunch launch = {
       .grid = {op.grid[0], op.grid[1], op.grid[2]},
       .block = {op.block[0], op.block[1], op.block[2]},
       .shared_bytes = op.shared_bytes,
+      .shared = shared ? shared.get() + margin : nullptr,
       .params = arguments ? arguments->pointers.data() : nullptr,
       .message = text,
       .message_size = sizeof text,
+      .calls = &kThreadCalls,
+      .threads = nullptr,
+      .ranges = nullptr,
+      .range_count = 0,
+      .where = &where,
   };
-  const JgeHostKernel& kernel = *op.function->kernel;
+  std::vector<JgeHostRange> ranges;
+  for (const Extent& extent : op.extents) {
+    ranges.push_back({extent.name.c_str(), extent.begin, extent.bytes, extent.writable});
+  }
+  launch.ranges = ranges.data();
+  launch.range_count = static_cast<std::uint32_t>(ranges.size());
+  std::unique_lock<std::mutex> alone;
+  if (checked) alone = std::unique_lock(op.module->running);
+  JgeHostBlock threads(kernel, launch, checked);
+  launch.threads = &threads;
   const auto result = static_cast<CUresult>(kernel.launch(&launch));
   if (result != CUDA_SUCCESS) {
     text[sizeof text - 1] = '\0';
-    message = std::string(kernel.name) + ": " + (text[0] ? text : "the kernel failed");
+    message = std::string(kernel.name) + ": " + (where ? source_line(where) + ": " : "") +
+              (text[0] ? text : "the kernel failed");
   }
   return result;
 }
@@ -186,6 +221,7 @@ CUresult cuFuncSetAttribute(CUfunction handle, CUfunction_attribute attribute, i
 
 CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction handle, void** params,
                           void** extra) {
+  std::vector<Extent> extents = std::exchange(expected_extents, {});
   current_context();
   require(config && (config->attrs || config->numAttrs == 0));
   Function& function = get<Function>(handle);
@@ -197,6 +233,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction handle, void*
   for (unsigned i = 0; i < config->numAttrs; ++i) {
     set_attribute(op, config->attrs[i].id, config->attrs[i].value);
   }
+  op.extents = std::move(extents);
   submit(stream, std::move(op));
   return CUDA_SUCCESS;
 }

@@ -55,6 +55,6 @@ constexpr Params kParams(kernel);
 
 template <auto kernel>
 JgeHostKernel describe(const char* name) {
-  return {name, typeid(kernel).name(), launch<kernel>, decltype(Params(kernel))::count,
-          kParams<kernel>.list};
+  return {name,    typeid(kernel).name(),           launch<kernel>,
+          nullptr, decltype(Params(kernel))::count, kParams<kernel>.list};
 }

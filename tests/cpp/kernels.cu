@@ -68,5 +68,5 @@ static const JgeHostKernel kernels[] = {
 };
 extern "C" __attribute__((visibility("default"))) const JgeHostImage jge_host_image;
 const JgeHostImage jge_host_image = {JGE_HOST_IMAGE_ABI, sizeof kernels / sizeof kernels[0],
-                                     kernels};
+                                     kernels, 0};
 #endif

@@ -23,9 +23,12 @@ class Launch(ctypes.Structure):
         ("grid", ctypes.c_uint32 * 3),
         ("block", ctypes.c_uint32 * 3),
         ("shared_bytes", ctypes.c_uint64),
+        ("shared", ctypes.c_void_p),
         ("params", ctypes.POINTER(ctypes.c_void_p)),
         ("message", ctypes.c_void_p),
         ("message_size", ctypes.c_uint64),
+        ("calls", ctypes.c_void_p),
+        ("threads", ctypes.c_void_p),
     )
 
 
@@ -34,6 +37,7 @@ class Kernel(ctypes.Structure):
         ("name", ctypes.c_char_p),
         ("type", ctypes.c_char_p),
         ("launch", ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(Launch))),
+        ("go_on", ctypes.c_void_p),
         ("param_count", ctypes.c_uint32),
         ("params", ctypes.POINTER(Param)),
     )
@@ -57,7 +61,7 @@ class LoadedImage:
     def __init__(self, path: Path) -> None:
         self.library = ctypes.CDLL(str(path))
         table = HostImage.in_dll(self.library, "jge_host_image")
-        assert table.abi == 1
+        assert table.abi == 2
         self.kernels = {k.name.decode(): k for k in table.kernels[: table.kernel_count]}
 
     def run(
@@ -88,9 +92,12 @@ class LoadedImage:
             three(*(*grid, 1, 1)[:3]),
             three(*(*block, 1, 1)[:3]),
             0,
+            None,
             pointers,
             ctypes.addressof(message),
             message_size,
+            None,  # Nothing here lets threads wait: such kernels run through XLA.
+            None,
         )
         code = kernel.launch(ctypes.byref(launch))
         if code != 0:

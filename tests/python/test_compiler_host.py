@@ -414,42 +414,44 @@ def test_ndebug_switches_assert_off() -> None:
 # ---- What is refused -----------------------------------------------------------------------------
 
 
+GROUPS = {"headers": ("cooperative_groups.h",), "defines": (("cg", "cooperative_groups"),)}
+
+
 @pytest.mark.parametrize(
     ("body", "construct"),
     [
-        ("__syncthreads();", "__syncthreads()"),
-        ("n = __syncthreads_count(n); y[0] = n;", "__syncthreads_count()"),
-        ("if (n == 3) __syncwarp();", "__syncwarp()"),
-        ("y[0] = __shfl_xor_sync(~0u, y[0], 1);", "__shfl_xor_sync()"),
-        ("y[0] = __shfl_down_sync(0xffffffff, y[0], 1, 16);", "__shfl_down_sync()"),
-        ("y[0] = __ballot_sync(~0u, n);", "__ballot_sync()"),
-        ("y[0] = __activemask();", "__activemask()"),
-        ("y[0] = __reduce_add_sync(~0u, n);", "__reduce_add_sync()"),
-        ("__shared__ float s[32]; y[0] = s[0];", "__shared__ memory"),
-        ("extern __shared__ float s[]; y[0] = s[0];", "__shared__ memory"),
         ('asm volatile("mov.u32 %0, %%laneid;" : "=r"(n)); y[0] = n;', "inline PTX (asm)"),
         ('asm("membar.gl;");', "inline PTX (asm)"),
         ("y[0] = tex2D<float>(n, 1, 1);", "textures and surfaces (tex2D)"),
         ("y[0] = __fadd_rz(y[0], 1);", "__fadd_rz()"),
         ("k<<<1, 2>>>(y, n);", "a kernel that launches kernels (<<<)"),
+        ("auto grid = cg::this_grid(); grid.sync();", "grid.sync()"),
+        ("cg::this_cluster().sync();", "groups of blocks (this_cluster)"),
+        ("cg::thread_group g = cg::this_thread_block();", "groups of a kind known at run time"),
+        ("__mbarrier_t b; __mbarrier_init(&b, 1);", "asynchronous copies (__mbarrier_t)"),
+        ("extern __shared__ CUtensorMap map[];", "asynchronous copies (CUtensorMap)"),
+        ("nvcuda::wmma::fill_fragment(y, 0);", "tensor core operations (wmma)"),
+        ("cub::BlockReduce<float, 32> reduce;", "cub is not available on the CPU"),
     ],
 )
 def test_refused_with_line_and_way_out(body: str, construct: str) -> None:
     with pytest.raises(UnsupportedOnCpuError) as caught:
-        compile_(kernel(f"// __shared__ __syncthreads in a comment\n  {body}"), "k")
+        compile_(kernel(f"// asm(), tex2D and wmma in a comment\n  {body}"), "k", **GROUPS)
     message = str(caught.value)
     explanation = message.splitlines()[1]
-    assert explanation.startswith(f"my kernel.cu:102: {construct} ")
+    assert explanation.startswith(f"my kernel.cu:102: {construct}")
     assert "reference=" in explanation
     assert f"  {body}\n" in message  # The source line, under the compiler's own words.
     assert "my kernel.cu:102" in caught.value.log
 
 
-@pytest.mark.parametrize("header", ["cooperative_groups.h", "cooperative_groups/reduce.h", "mma.h"])
+@pytest.mark.parametrize(
+    "header", ["mma.h", "cuda_pipeline.h", "cuda_awbarrier.h", "cooperative_groups/memcpy_async.h"]
+)
 def test_refused_headers(header: str) -> None:
     with pytest.raises(UnsupportedOnCpuError, match=r"my kernel\.cu:100") as caught:
         compile_(f"#include <{header}>\n{SAXPY}", "saxpy")
-    assert "is not supported on the CPU yet" in str(caught.value)
+    assert "is not supported on the CPU" in str(caught.value)
 
 
 def test_empty_asm_is_allowed() -> None:
@@ -467,7 +469,7 @@ def test_headers_before_the_text() -> None:
 @pytest.mark.skipif("clang" in host.identity(), reason="Clang compiles every kernel of a source")
 def test_other_kernels_do_not_matter() -> None:
     """A source may hold kernels for the GPU alone, as long as they are not asked for."""
-    text = SAXPY + '\n__global__ void other(float* y) { __syncthreads(); asm volatile("trap;"); }\n'
+    text = SAXPY + '\n__global__ void other(float* y) { asm volatile("trap;"); }\n'
     compile_(text, "saxpy")
     with pytest.raises(UnsupportedOnCpuError):
         compile_(text, "other")

@@ -187,7 +187,7 @@ def test_an_interrupt_stops_its_own_thread_only(monkeypatch: pytest.MonkeyPatch)
     started, interrupted = threading.Event(), threading.Event()
     real = host.compile_shared_object
 
-    def interrupt(*args: object) -> Image:
+    def interrupt(*args: object, **more: object) -> Image:
         monkeypatch.setattr(host, "compile_shared_object", real)
         started.set()
         interrupted.wait(60)
@@ -235,10 +235,10 @@ def test_forked_child_does_not_wait_for_the_parents_threads(
     started, finish = threading.Event(), threading.Event()
     real = host.compile_shared_object
 
-    def slow(*args: object) -> Image:
+    def slow(*args: object, **more: object) -> Image:
         started.set()
         finish.wait(60)
-        return real(*args)  # type: ignore[arg-type]
+        return real(*args, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(host, "compile_shared_object", slow)
     thread = threading.Thread(target=compile_source, args=(SOURCE, ["k"], "cpu", None))

@@ -290,7 +290,7 @@ def test_a_failing_kernel_is_named_and_the_process_goes_on(scale):
 
 BARRIER = (
     'extern "C" __global__ void barrier(const float* x, float* out) {\n'
-    "  __syncthreads();\n"
+    '  asm volatile("bar.sync 0;");\n'
     "  out[threadIdx.x] = x[threadIdx.x];\n"
     "}"
 )
@@ -298,12 +298,12 @@ BARRIER = (
 
 @pytest.mark.usefixtures("cpu")
 def test_what_the_cpu_cannot_run_is_refused_or_replaced_by_the_reference():
-    with pytest.raises(jge.UnsupportedOnCpuError, match=r"__syncthreads\(\) .*reference="):
+    with pytest.raises(jge.UnsupportedOnCpuError, match=r"inline PTX \(asm\) .*reference="):
         make(BARRIER, "barrier")(X)
     kernel = make(BARRIER, "barrier", reference=lambda x: x + 1)
     with pytest.warns(
         jge.ReferenceUsedWarning,
-        match=r"'barrier' runs its reference on the CPU: .*:2: __syncthreads\(\) [^\n;]*$",
+        match=r"'barrier' runs its reference on the CPU: .*:2: inline PTX \(asm\) [^\n;]*$",
     ):
         np.testing.assert_array_equal(kernel(X), X + 1)
     with pytest.raises(jge.UnsupportedOnCpuError):

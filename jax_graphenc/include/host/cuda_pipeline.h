@@ -1,2 +1,2 @@
-// include/host/cuda_pipeline.h: not on the CPU yet.
-#error "cuda_pipeline.h is not supported on the CPU yet"
+// include/host/cuda_pipeline.h: not on the CPU.
+#error "cuda_pipeline.h is not supported on the CPU"

@@ -1,6 +1,7 @@
 // include/host/jge_atomics.h: atomicAdd and the rest, for every type of 2, 4 or 8 bytes.
 //
-// Truly atomic, because kernels of several OS threads may share memory; relaxed, as in CUDA.
+// Truly atomic, because kernels of several OS threads may share memory; relaxed, as in CUDA. A
+// volatile object may be given, as in locks.
 #ifndef JGE_ATOMICS_H_
 #define JGE_ATOMICS_H_
 
@@ -30,9 +31,17 @@ static inline To bit_cast(const From& from) {
   return to;
 }
 
+// A thread that has done so many atomic operations may be waiting for another: that one gets its
+// turn. Counted from where the thread began, so that kernels that only add never come here.
+static thread_local unsigned int atomics_done;
+static inline void let_others_run() {
+  if (__builtin_expect((++atomics_done & 4095) == 0, 0)) yield();
+}
+
 // Replaces *p by f(*p); returns what *p was. Compares bits, so that a NaN does not loop for ever.
 template <class T, class F>
 static inline T atomic_update(T* p, F f) {
+  let_others_run();
   using Bits = typename BitsOf<sizeof(T)>::type;
   Bits* bits = reinterpret_cast<Bits*>(p);
   Bits old = __atomic_load_n(bits, __ATOMIC_RELAXED);
@@ -83,6 +92,7 @@ JGE_ATOMIC(atomicDec, old == 0 || old > v ? v : old - 1)
 
 template <class T>
 static inline T atomicCAS(T* p, jge::same<T> expected, jge::same<T> desired) {
+  jge::let_others_run();
   using Bits = typename jge::BitsOf<sizeof(T)>::type;
   Bits old = jge::bit_cast<Bits>(expected);
   __atomic_compare_exchange_n(reinterpret_cast<Bits*>(p), &old, jge::bit_cast<Bits>(desired), false,

@@ -37,9 +37,14 @@
 // Below here dim3 and the vector types are known.
 #include "jge_thread.h"
 // Below here threadIdx is known, and a thread can fail.
+#include "jge_shared.h"
+#include "jge_wait.h"
+// Below here a thread can wait.
 #include "jge_atomics.h"
 #include "jge_launch.h"
 #include "jge_math.h"
-#include "jge_refused.h"
+#ifdef JGE_CHECKED
+#include "jge_check.h"
+#endif
 
 #endif  // JGE_HOST_H_

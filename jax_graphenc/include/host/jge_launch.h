@@ -5,6 +5,24 @@
 
 namespace jge {
 
+// The result of a launch that has failed. Where threads cannot go on, which the driver has said,
+// the block is added.
+JGE_UNCHECKED __attribute__((noinline, cold)) static int32_t failed(const Failure& failure) {
+  if (failure.result != kSuccess) return failure.result;
+  const size_t length = failure.message_size == 0 ? 0 : strlen(failure.message);
+  if (length < failure.message_size) {
+    snprintf(failure.message + length, failure.message_size - length, " in block (%u,%u,%u)",
+             blockIdx.x, blockIdx.y, blockIdx.z);
+  }
+  return kLaunchFailed;
+}
+
+// Until the threads that wait have left the kernel too.
+JGE_UNCHECKED __attribute__((noinline)) static void finish_block() {
+  const Myself me;
+  me.woke(launch->calls->finish(launch->threads));
+}
+
 template <class F>
 struct Launcher {
   static_assert(sizeof(F) == 0, "not a kernel: the type must be void(...)");
@@ -18,44 +36,70 @@ struct Launcher<void (*)(Args...)> {
                 "a kernel's parameters must be trivially copyable");
 
   // One block after the other, one thread after the other, x innermost. The kernel is inlined, so
-  // this is a plain loop.
+  // where nothing in it waits this is a plain loop. Where a thread has waited, other stacks have
+  // run the threads behind it: those enter here with `rest`, at a thread of the current block.
   template <auto kernel>
-  __attribute__((noinline)) static void run_grid(Args... args) {
+  __attribute__((noinline)) static void run(bool rest, uint3 first, Args... args) {
     const dim3 grid = gridDim, block = blockDim;
     for (unsigned bz = 0; bz < grid.z; ++bz) {
       for (unsigned by = 0; by < grid.y; ++by) {
         for (unsigned bx = 0; bx < grid.x; ++bx) {
-          blockIdx = {bx, by, bz};
-          for (unsigned tz = 0; tz < block.z; ++tz) {
-            for (unsigned ty = 0; ty < block.y; ++ty) {
-              for (unsigned tx = 0; tx < block.x; ++tx) {
+          if (!rest) blockIdx = {bx, by, bz};
+          waited = false;
+          unsigned tx = first.x, ty = first.y, tz = first.z;
+          for (; tz < block.z; ++tz, ty = 0) {
+            for (; ty < block.y; ++ty, tx = 0) {
+              for (; tx < block.x; ++tx) {
                 threadIdx = {tx, ty, tz};
+                atomics_done = 0;
                 kernel(args...);
+                if (waited) goto block_done;
               }
             }
           }
+        block_done:
+          if (rest) return;
+          if (waited) finish_block();
         }
       }
     }
   }
 
   template <auto kernel, size_t... index>
-  static void unpack(void* const* params, std::index_sequence<index...>) {
+  JGE_UNCHECKED static void unpack(bool rest, uint3 first, void* const* params,
+                                   std::index_sequence<index...>) {
     static_cast<void>(params);
-    run_grid<kernel>(*static_cast<const std::remove_cv_t<Args>*>(params[index])...);
+    run<kernel>(rest, first, *static_cast<const std::remove_cv_t<Args>*>(params[index])...);
   }
 
   template <auto kernel>
-  static int32_t launch(const JgeHostLaunch* launch) {
-    gridDim = {launch->grid[0], launch->grid[1], launch->grid[2]};
-    blockDim = {launch->block[0], launch->block[1], launch->block[2]};
+  JGE_UNCHECKED static int32_t begin(const JgeHostLaunch* what) {
+#ifdef JGE_CHECKED
+    stack_end = uintptr_t(__builtin_frame_address(0));
+#endif
+    gridDim = {what->grid[0], what->grid[1], what->grid[2]};
+    blockDim = {what->block[0], what->block[1], what->block[2]};
+    launch = what;
+    dynamic_shared = what->shared;
+    for (const Dynamic* dynamic = dynamics; dynamic; dynamic = dynamic->next) dynamic->set();
     Failure here;
-    here.message = launch->message;
-    here.message_size = launch->message_size;
+    here.message = what->message;
+    here.message_size = what->message_size;
+    here.result = kSuccess;
     failure = &here;
-    if (setjmp(here.escape) != 0) return here.result;
-    unpack<kernel>(launch->params, std::index_sequence_for<Args...>{});
+    if (setjmp(here.escape) != 0) return failed(here);
+    unpack<kernel>(false, {}, what->params, std::index_sequence_for<Args...>{});
     return kSuccess;
+  }
+
+  template <auto kernel>
+  JGE_UNCHECKED static void go_on(const JgeHostLaunch* what, uint32_t thread) {
+#ifdef JGE_CHECKED
+    stack_end = uintptr_t(__builtin_frame_address(0));
+#endif
+    const uint3 first = {thread % blockDim.x, thread / blockDim.x % blockDim.y,
+                         thread / blockDim.x / blockDim.y};
+    unpack<kernel>(true, first, what->params, std::index_sequence_for<Args...>{});
   }
 
   // Offsets and sizes, in bytes, in a block where each parameter stands at its natural alignment.
@@ -87,9 +131,19 @@ struct Launcher<void (*)(Args...) noexcept> : Launcher<void (*)(Args...)> {};
 template <class F, F kernel>
 static inline JgeHostKernel jge_row(const char* name) {
   using Launcher = jge::Launcher<F>;
-  return {name, typeid(F).name(), &Launcher::template launch<kernel>, Launcher::param_count,
+  return {name,
+          typeid(F).name(),
+          &Launcher::template begin<kernel>,
+          &Launcher::template go_on<kernel>,
+          Launcher::param_count,
           Launcher::params.at};
 }
+
+#ifdef JGE_CHECKED
+#define JGE_IS_CHECKED 1
+#else
+#define JGE_IS_CHECKED 0
+#endif
 
 // The one symbol of an image. The generated source defines it, after this declaration.
 #ifdef __clang__

@@ -12,6 +12,17 @@
 #define __device__
 #define __host__
 #define __constant__
+// Of the OS thread, since a block's threads share one; implies static inside a function. Where
+// accesses are checked it is one for all, because the compiler watches over no other kind; then one
+// launch runs at a time (host_image.h).
+#ifdef JGE_CHECKED
+#define __shared__ static
+// For what reads the driver's memory, which is none of the kernel's.
+#define JGE_UNCHECKED __attribute__((noinline, no_sanitize("kernel-address")))
+#else
+#define __shared__ thread_local
+#define JGE_UNCHECKED
+#endif
 #define __managed__
 #define __forceinline__ inline __attribute__((always_inline))
 #undef __noinline__

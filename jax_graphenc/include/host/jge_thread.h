@@ -14,6 +14,22 @@ namespace jge {
 // The codes that a launch returns; the values are the driver API's CUresult.
 enum Result : int32_t { kSuccess = 0, kAssert = 710, kLaunchFailed = 719 };
 
+static thread_local const JgeHostLaunch* launch;
+
+// The thread that runs on this stack has waited: others have run the rest of the loop over the
+// block's threads, or do.
+static thread_local bool waited;
+
+#ifdef JGE_CHECKED
+// Where the memory of a kernel on this stack ends, in the direction of its caller.
+static thread_local uintptr_t stack_end;
+#endif
+
+// Ends the launch, on the stack that it was called on.
+// longjmp and not throw: it also leaves a noexcept function, needs no unwinder, and destructors
+// have nothing to release in device code.
+[[noreturn]] __attribute__((noinline, cold)) static void leave();
+
 // Where a failing thread goes, and what it leaves there.
 struct Failure {
   jmp_buf escape;
@@ -23,17 +39,22 @@ struct Failure {
 };
 static thread_local Failure* failure;
 
-// Ends the launch. longjmp and not throw: it also leaves a noexcept function, needs no unwinder,
-// and destructors have nothing to release in device code.
-[[noreturn]] __attribute__((noinline, cold)) static void fail(Result result, const char* what,
-                                                              const char* file, int line) {
+[[noreturn]] JGE_UNCHECKED static void leave() { longjmp(failure->escape, 1); }
+
+[[noreturn]] JGE_UNCHECKED __attribute__((noinline, cold)) static void fail(Result result,
+                                                                            const char* what,
+                                                                            const char* file,
+                                                                            int line) {
   Failure& f = *failure;
   if (f.message_size != 0) {
-    snprintf(f.message, f.message_size, "%s:%d: %s in block (%u,%u,%u), thread (%u,%u,%u)", file,
-             line, what, blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x, threadIdx.y, threadIdx.z);
+    char place[300] = "";
+    if (file) snprintf(place, sizeof place, "%s:%d: ", file, line);
+    snprintf(f.message, f.message_size, "%s%s in block (%u,%u,%u), thread (%u,%u,%u)", place, what,
+             blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x, threadIdx.y, threadIdx.z);
   }
   f.result = result;
-  longjmp(f.escape, 1);
+  if (launch->calls) launch->calls->leave(launch->threads);
+  leave();
 }
 
 }  // namespace jge
@@ -48,8 +69,6 @@ static inline long long clock64() {
   clock_gettime(CLOCK_MONOTONIC, &now);
   return now.tv_sec * 1000000000LL + now.tv_nsec;
 }
-static inline void __nanosleep(unsigned int) {}
-
 // Other OS threads may run other launches on the same memory.
 static inline void __threadfence_block() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 static inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }

@@ -1,2 +1,2 @@
-// include/host/mma.h: not on the CPU yet.
-#error "mma.h is not supported on the CPU yet"
+// include/host/mma.h: not on the CPU.
+#error "mma.h is not supported on the CPU"

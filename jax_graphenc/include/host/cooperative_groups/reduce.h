@@ -1,2 +1,2 @@
-// include/host/cooperative_groups/reduce.h: not on the CPU yet.
-#error "cooperative_groups/reduce.h is not supported on the CPU yet"
+// include/host/cooperative_groups/reduce.h: part of cooperative_groups.h here.
+#include <cooperative_groups.h>

@@ -1,0 +1,70 @@
+"""Declarations of shared memory, rewritten for a compiler that knows none."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from jax_graphenc.signature.preprocess import blank
+from jax_graphenc.signature.tree import declarations, enclosing, text_of
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+# Most sources have nothing to rewrite, and need no parser.
+_WORTH_A_LOOK = re.compile(
+    r"\b(?:extern|static)\b[^;{}]*\b__shared__\b|\b__shared__[^;{}]*\b(?:extern|static)\b"
+)
+
+
+def rewrite_shared(text: str) -> str:
+    """Makes pointers of `extern __shared__ T s[];` (include/host/jge_shared.h).
+
+    Every other line stays as it is, and every line where it is. `static` before `__shared__`, which
+    says nothing, goes: the CPU's `__shared__` is a storage class itself. Declarations inside macros
+    are not seen.
+
+    Args:
+        text: CUDA C++.
+    """
+    if not _WORTH_A_LOOK.search(text):
+        return text
+    code = text.encode()
+    edits: list[tuple[int, int, str]] = []
+    for node in declarations(blank(code)):
+        words = [text_of(child) for child in node.children]
+        if "__shared__" not in words:
+            continue
+        if "extern" in words:
+            edits.append((node.start_byte, node.end_byte, _pointers(node)))
+        for child in node.children:
+            if text_of(child) == "static":
+                edits.append((child.start_byte, child.end_byte, ""))
+    for start, end, new in sorted(edits, reverse=True):
+        code = code[:start] + new.encode() + b"\n" * code[start:end].count(b"\n") + code[end:]
+    return code.decode()
+
+
+def _pointers(declaration: Node) -> str:
+    """What stands for a declaration of dynamic shared memory: one pointer per declarator."""
+    qualifiers = [
+        text_of(child)
+        for child in declaration.children
+        if child.type == "type_qualifier" and text_of(child) in ("const", "volatile")
+    ]
+    base = " ".join((*qualifiers, text_of(declaration.child_by_field_name("type"))))
+    inside = enclosing(declaration, "compound_statement") is not None
+    result = []
+    for declarator in declaration.children_by_field_name("declarator"):
+        # Of T s[][4] the elements are T[4].
+        name, _, dimensions = text_of(declarator).partition("[")
+        name, element = name.strip(), base + dimensions.partition("]")[2]
+        pointer = f"::jge_dynamic_shared<{element}>()"
+        if inside:
+            result.append(f"auto* const {name} = {pointer};")
+        else:
+            result.append(
+                f"static thread_local std::add_pointer_t<{element}> {name}; "
+                f"static const jge::Dynamic jge_{name}([] {{ {name} = {pointer}; }});"
+            )
+    return " ".join(result)
