@@ -269,7 +269,9 @@ class CudaKernel:
         """Calls a copy of the kernel that loads traced values from memory."""
         for name, value in traced.items():
             check_loadable(value, self._type_of(name), name, self.__name__)
-        dtypes = tuple((name, traced[name].dtype) for name in self._value_names if name in traced)
+        # In the kernel's order, which the operands are to have.
+        names = [p.name for p in self._generic if p.name in traced]
+        dtypes = tuple((name, traced[name].dtype) for name in names)
         kernel, loaded = self._loading(dtypes)
         if self._rule is not None:
             traced = {

@@ -1,5 +1,10 @@
 """By-value parameters that are traced: loaded from memory, and compiled once for all values."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -77,11 +82,34 @@ def test_a_thousand_static_values_compile_the_kernel_once():
     assert jge.stats()["compiled"] == 0
 
 
+power = jge.cuda_kernel(SOURCE, "power<{x}>", out_shape=lambda x, **_: x, grid=1, block=128)
+
+
 def test_several_values_of_a_template():
-    power = jge.cuda_kernel(SOURCE, "power<{x}>", out_shape=lambda x, **_: x, grid=1, block=128)
     got = jax.jit(lambda x, b, s, n: power(x, base=b, shift=s, n=n))(X, 1.01, 3, N)
     want = X * 1.01 ** np.arange(N) + 3
     np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
+def test_the_order_of_values_does_not_depend_on_pythons_hashes():
+    code = (
+        "import jax, test_traced_values as t; "
+        "f = jax.jit(lambda x, b, s, n: t.power(x, base=b, shift=s, n=n)); "
+        "print(f(t.X, 1.0, 3, t.N)[-1])"
+    )
+    seen = set()
+    for seed in "1234":
+        env = {
+            **os.environ,
+            "PYTHONHASHSEED": seed,
+            "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path]),
+        }
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=300
+        )
+        assert done.returncode == 0, done.stderr
+        seen.add(float(done.stdout))
+    assert seen == {4.0}
 
 
 def test_shapes_and_launches_see_the_value_as_a_type():
