@@ -98,7 +98,7 @@ def test_the_order_of_values_does_not_depend_on_pythons_hashes():
         "print(f(t.X, 1.0, 3, t.N)[-1])"
     )
     seen = set()
-    for seed in "1234":
+    for seed in ("1", "18", "20"):  # sets of these names have other orders with the last two
         env = {
             **os.environ,
             "PYTHONHASHSEED": seed,
