@@ -24,7 +24,7 @@ from jax_graphenc.errors import UnsupportedOnCpuError
 from jax_graphenc.options import current as current_options
 from jax_graphenc.parameters import Role
 from jax_graphenc.program import Dim3
-from jax_graphenc.sharding import Sharding
+from jax_graphenc.sharding import Rule
 from jax_graphenc.signature import list_kernels
 from jax_graphenc.values import Keywords
 
@@ -164,7 +164,8 @@ class KernelCall:
         cpu: ``"auto"``, ``"source"`` or ``"reference"``.
         vmap: how it is batched: a name that ``cuda_kernel`` takes, a rule, or ``None``.
         remake: the same call for inputs of other shapes, from these and the outputs that are not
-            updated in place; for ``"expand_dims"`` and ``"broadcast_all"`` only.
+            updated in place, or ``None`` for what the definition says of those; for
+            ``"expand_dims"``, ``"broadcast_all"`` and calls that may be split only.
         max_batch_nodes: launches that a batch may become at once.
         uncaptured: keeps the call out of XLA's command buffers.
         zero_init: names of outputs that are zeroed before the kernel runs.
@@ -172,7 +173,7 @@ class KernelCall:
         batch: (size, which operands have it) for each dimension that ``jax.vmap`` added, the
             outermost first; the kernel is launched for each element. Operands and outputs have
             these dimensions in front.
-        sharding: how the call is split over devices; ``None`` if it is not.
+        sharding: which dimensions may be split over devices; ``None`` if none may.
     """
 
     label: str
@@ -188,13 +189,13 @@ class KernelCall:
     reference: Reference | None = None
     cpu: str = "auto"
     vmap: str | BatchingRule | None = None
-    remake: Callable[[Sequence[Array], Sequence[Any]], KernelCall] | None = None
+    remake: Callable[[Sequence[Array], Sequence[Any] | None], KernelCall] | None = None
     max_batch_nodes: int = 256
     uncaptured: bool = False
     zero_init: tuple[str, ...] = ()
     alignment: int = 16
     batch: tuple[tuple[int, tuple[bool, ...]], ...] = ()
-    sharding: Sharding | None = None
+    sharding: Rule | None = None
 
     @property
     def name(self) -> str:

@@ -441,6 +441,7 @@ class CudaKernel:
             else:
                 dtype = inputs[p.name][1] if p.role == "in" else next(outputs)[1]
                 bound.append(CallParameter(p.name, p.role, str(p), dtype))
+        remade = self._vmap in _REMADE or self._sharding is not None
         return KernelCall(
             label=expression,
             code=self._with_headers(dtypes),
@@ -455,13 +456,11 @@ class CudaKernel:
             reference=self._reference and Reference(self._reference, keywords),
             cpu=self._cpu,
             vmap=BatchingRule(self._vmap, keywords) if callable(self._vmap) else self._vmap,
-            remake=_Remake(self, given_keywords, debug) if self._vmap in _REMADE else None,
+            remake=_Remake(self, given_keywords, debug) if remade else None,
             uncaptured=debug,
             zero_init=self._zero_init,
             alignment=self._alignment,
-            sharding=None
-            if self._sharding is None
-            else sharding.Sharding(self._sharding, self, given_keywords, debug),
+            sharding=self._sharding,
         )
 
     def _asked_for(self, function: Callable[..., Any], block: Dim3 | None) -> dict[str, Any]:
@@ -659,8 +658,10 @@ class _Remake:
     keywords: Keywords
     debug: bool
 
-    def __call__(self, arrays: Sequence[arguments.Array], out_shape: Sequence[Any]) -> KernelCall:
-        return self.kernel.prepare(arrays, self.keywords, self.debug, out_shape=tuple(out_shape))
+    def __call__(
+        self, arrays: Sequence[arguments.Array], out_shape: Sequence[Any] | None
+    ) -> KernelCall:
+        return self.kernel.prepare(arrays, self.keywords, self.debug, out_shape=out_shape)
 
 
 def _vary_alike(inputs: Sequence[Any]) -> list[Any]:

@@ -59,7 +59,7 @@ def lower_call(
         return _lower_reference(ctx, *operands, call=call)
     if split:
         return sharding.lower_split(ctx, operands, call)
-    if call.sharding is None or call.sharding.rule.splits:
+    if call.sharding is None or call.sharding.splits:
         sharding.warn_of_gather(
             ctx,
             f"kernel '{call.label}'",

@@ -23,7 +23,6 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from jax_graphenc.arguments import Array
 from jax_graphenc.errors import GatherWarning
-from jax_graphenc.values import Keywords
 
 if TYPE_CHECKING:
     from jax_graphenc.call import KernelCall
@@ -182,35 +181,6 @@ def _extra(rule: Rule, shapes: Sequence[tuple[int, ...]]) -> int:
     return 0
 
 
-@dataclass(frozen=True, slots=True)
-class Sharding:
-    """How a call is split: its rule, and what makes a call for other shapes.
-
-    Attributes:
-        rule: of the kernel.
-        kernel: the ``CudaKernel``, compared by identity.
-        keywords: what the caller gave, by which its parts are called as well.
-        debug: as of the call.
-    """
-
-    rule: Rule
-    kernel: Any
-    keywords: Keywords
-    debug: bool
-
-    def part(self, arrays: Sequence[Array], out_shape: Any) -> KernelCall:
-        """The call for the parts of the inputs that one device holds.
-
-        Args:
-            arrays: shape and dtype of each part.
-            out_shape: in place of the definition's; ``None`` for that.
-        """
-        call: KernelCall = self.kernel.prepare(
-            arrays, self.keywords, self.debug, out_shape=out_shape
-        )
-        return replace(call, sharding=None)
-
-
 @functools.cache
 def needs_devices() -> Any:
     """A jaxpr that tells JAX, from an equation's parameter, that its lowering needs the devices.
@@ -232,7 +202,7 @@ def _names(call: KernelCall, shapes: Sequence[tuple[int, ...]]) -> list[Names]:
     masks = [tuple(mask[i] for _, mask in call.batch) for i in range(len(call.operands()))]
     masks += [(True,) * len(call.batch)] * len(call.results)
     fronts = [[f"batch {i}" for i, m in enumerate(mask) if m] for mask in masks]
-    rule = call.sharding.rule
+    rule = call.sharding
     rest = [shape[len(front) :] for shape, front in zip(shapes, fronts, strict=True)]
     inner = dimensions(rule, rest, call.label, _extra(rule, rest))
     return [(*front, *names) for front, names in zip(fronts, inner, strict=True)]
@@ -309,7 +279,7 @@ def is_partitioned(ctx: mlir.LoweringRuleContext) -> bool:
 
 def may_split(call: KernelCall) -> bool:
     """Whether a call that is made here may be lowered by its rule: not in ``shard_map``."""
-    if call.sharding is None or not call.sharding.rule.splits:
+    if call.sharding is None or not call.sharding.splits:
         return False
     mesh = jax.sharding.get_abstract_mesh()
     return mesh.empty or not mesh.are_all_axes_manual
@@ -317,11 +287,7 @@ def may_split(call: KernelCall) -> bool:
 
 def is_split(ctx: mlir.LoweringRuleContext, call: KernelCall) -> bool:
     """Whether a call is lowered by its rule."""
-    return (
-        call.sharding is not None
-        and call.sharding.rule.splits
-        and _sharding_context(ctx) is not None
-    )
+    return call.sharding is not None and call.sharding.splits and _sharding_context(ctx) is not None
 
 
 def _sharding_context(ctx: mlir.LoweringRuleContext) -> mlir.ShardingContext | None:
@@ -448,22 +414,23 @@ def _axes(axes: Any) -> tuple[Any, ...]:
 def _part(call: KernelCall, inputs: Sequence[Any], shapes: Sequence[tuple[int, ...]]) -> KernelCall:
     """The call on one device, for parts of these shapes: the inputs', then the outputs'."""
     assert call.sharding is not None
+    assert call.remake is not None
     fronts = [sum(mask[i] for _, mask in call.batch) for i in range(len(inputs))]
     arrays = [(s[n:], x.dtype) for s, n, x in zip(shapes, fronts, inputs, strict=False)]
     depth = len(call.batch)
     rest = [*(shape for shape, _ in arrays), *(s[depth:] for s in shapes[len(inputs) :])]
     out_shape = None
-    if _extra(call.sharding.rule, rest):
+    if _extra(call.sharding, rest):
         # The definition's knows nothing of dimensions that batching added.
         out_shape = [
             jax.ShapeDtypeStruct(shape, p.dtype)
             for p, shape in zip(call.outputs(), rest[len(inputs) :], strict=True)
             if p.role == "out"
         ]
-    part = call.sharding.part(arrays, out_shape)
+    part = call.remake(arrays, out_shape)
     sizes = shapes[len(inputs)][:depth]
     batch = tuple((n, mask) for n, (_, mask) in zip(sizes, call.batch, strict=True))
-    part = replace(part, batch=batch, max_batch_nodes=call.max_batch_nodes)
+    part = replace(part, batch=batch, max_batch_nodes=call.max_batch_nodes, sharding=None)
     made = [shape for shape, _ in part.batched_results()]
     wanted = list(shapes[len(inputs) :])
     if made != wanted:
