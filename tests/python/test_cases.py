@@ -2,10 +2,6 @@
 
 import collections
 import gc
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +9,7 @@ import numpy as np
 import pytest
 from jax.extend import core
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from other_process import run_on_cpu_devices
 
 import jax_graphenc as jge
 from jax_graphenc.call import KernelCall
@@ -145,19 +142,7 @@ def two_devices():
 
 def test_one_function_on_two_devices():
     """16. One jit sharded over two devices, run more than once."""
-    done = subprocess.run(
-        [sys.executable, "-c", "import test_cases; test_cases.two_devices()"],
-        env={
-            **os.environ,
-            "JAX_PLATFORMS": "cpu",
-            "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
-            "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path]),
-        },
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    run_on_cpu_devices("import test_cases; test_cases.two_devices()", 2)
 
 
 @each

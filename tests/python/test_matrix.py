@@ -5,10 +5,6 @@ has. What is special to kernels, regions or batches has a test file of its own.
 """
 
 import functools
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import jax
 import jax.export
@@ -16,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from other_process import run_on_cpu_devices
 
 import jax_graphenc as jge
 
@@ -323,17 +320,4 @@ def test_on_the_devices_that_are_here():
 
 
 def test_on_several_devices():
-    done = subprocess.run(
-        [sys.executable, "-c", "import test_matrix; test_matrix.check_sharded(eager=True)"],
-        env={
-            **os.environ,
-            "JAX_PLATFORMS": "cpu",
-            "XLA_FLAGS": "--xla_force_host_platform_device_count=4",
-            "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path]),
-        },
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    run_on_cpu_devices("import test_matrix; test_matrix.check_sharded(eager=True)", 4, timeout=600)

@@ -5,11 +5,7 @@ import functools
 import gc
 import inspect
 import itertools
-import os
-import subprocess
-import sys
 import weakref
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +15,7 @@ from jax.experimental import io_callback
 from jax.extend.core import jaxprs_in_params
 from jax.interpreters import partial_eval
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from other_process import run_on_cpu_devices
 
 import jax_graphenc as jge
 from jax_graphenc.primitives import kernel_p, region_p
@@ -767,19 +764,7 @@ def sharded_checks():
 
 
 def test_several_devices():
-    done = subprocess.run(
-        [sys.executable, "-c", "import test_region; test_region.sharded_checks()"],
-        env={
-            **os.environ,
-            "JAX_PLATFORMS": "cpu",
-            "XLA_FLAGS": "--xla_force_host_platform_device_count=4",
-            "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path]),
-        },
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    run_on_cpu_devices("import test_region; test_region.sharded_checks()", 4)
 
 
 @pytest.mark.parametrize("wrap", [lambda f: f, jge.graph])

@@ -5,13 +5,10 @@ import dataclasses
 import functools
 import inspect
 import itertools
-import os
 import re
-import subprocess
 import sys
 import threading
 import warnings
-from pathlib import Path
 
 import jax
 import jax.export
@@ -20,6 +17,7 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
+from other_process import start_on_cpu_devices
 
 import jax_graphenc as jge
 from jax_graphenc import sharding
@@ -714,18 +712,7 @@ def run_checks():
 
 @pytest.fixture(scope="module")
 def eight_devices():
-    done = subprocess.run(
-        [sys.executable, "-c", "import test_sharding; test_sharding.run_checks()"],
-        env={
-            **os.environ,
-            "JAX_PLATFORMS": "cpu",
-            "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
-            "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path]),
-        },
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+    done = start_on_cpu_devices("import test_sharding; test_sharding.run_checks()", 8, timeout=600)
     return done.stdout + done.stderr
 
 
