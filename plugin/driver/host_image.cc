@@ -87,7 +87,7 @@ std::string table_fault(const JgeHostImage* image) {
 }
 
 const JgeHostImage* table_of(const Module& module) {
-  return static_cast<const JgeHostImage*>(dlsym(module.library, "jge_host_image"));
+  return static_cast<const JgeHostImage*>(dlsym(module.handle, "jge_host_image"));
 }
 
 // Gives the image to the dynamic loader, or says why not. The file stays open, under the process's
@@ -103,8 +103,8 @@ std::shared_ptr<Module> open_image(const void* bytes, std::size_t size, std::str
     if (done < size) continue;
     const std::string path =
         "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(module->file);
-    module->library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (!module->library) {
+    module->handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (!module->handle) {
       const char* error = dlerror();
       why = std::string("the dynamic loader refused the image: ") + (error ? error : "no reason");
       return nullptr;
@@ -120,7 +120,7 @@ std::shared_ptr<Module> open_image(const void* bytes, std::size_t size, std::str
 }  // namespace
 
 Module::~Module() {
-  if (library) dlclose(library);
+  if (handle) dlclose(handle);
   if (file >= 0) close(file);
 }
 

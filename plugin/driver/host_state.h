@@ -101,8 +101,8 @@ struct Function : Handle<Kind::kFunction> {
 
 struct Module : Handle<Kind::kModule>, std::enable_shared_from_this<Module> {
   ~Module();
-  void* library = nullptr;  // of dlopen
-  int file = -1;            // kept open, because its number is the name the loader knows it by
+  void* handle = nullptr;  // of dlopen
+  int file = -1;           // kept open, because its number is the name the loader knows it by
   Context* context = nullptr;
   const JgeHostImage* table = nullptr;
   std::mutex running;  // held by launches of a checked image

@@ -59,8 +59,8 @@ class LoadedImage:
     """A CPU image in this process, and its kernels by name."""
 
     def __init__(self, path: Path) -> None:
-        self.library = ctypes.CDLL(str(path))
-        table = HostImage.in_dll(self.library, "jge_host_image")
+        self.loaded = ctypes.CDLL(str(path))
+        table = HostImage.in_dll(self.loaded, "jge_host_image")
         assert table.abi == 2
         self.kernels = {k.name.decode(): k for k in table.kernels[: table.kernel_count]}
 
