@@ -22,7 +22,7 @@ from jax_graphenc.target import NoGpuError, target_of
 PROGRAM = "jax_graphenc.program.v1"
 UNCAPTURED_PROGRAM = "jax_graphenc.uncaptured_program.v1"
 
-# Measured on an H200 (benchmarks/regions.py, "threshold"): where addresses repeat, XLA's command
+# Measured on an H200 (benchmarks/run.py threshold): where addresses repeat, XLA's command
 # buffers cost a program less host time; where they move, each capture that is made anew costs it
 # more, the more nodes it has.
 _UNCAPTURED_NODES = 100

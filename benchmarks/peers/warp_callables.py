@@ -1,9 +1,12 @@
-"""The work of ``regions.py`` for NVIDIA Warp: one ``jax_callable`` of many launches each.
+"""NVIDIA Warp: one ``jax_callable`` of many launches, in each of its graph modes.
 
 Warp reads the annotations of these functions, so they are types here and not strings.
 """
 
 import warp as wp
+from work import Batch, Chain, Independent, Loop
+
+from peers import Jitted
 
 wp.config.log_level = wp.LOG_WARNING
 
@@ -64,3 +67,30 @@ def independent(kernels, n, mode):
 
     run_callable = wp.jax_callable(run, graph_mode=mode)
     return lambda x: run_callable(x, output_dims=(kernels, *x.shape))
+
+
+class Warp(Jitted):
+    """A way per mode; the CPU takes the first alone."""
+
+    def __init__(self, gpu):
+        self._modes = dict(list(MODES.items())[: None if gpu else 1])
+
+    def functions(self, work):
+        match work:
+            case Chain(kernels, moving):
+                make = chain_out_of_place if moving else chain
+                arguments = (kernels,)
+            case Loop(iterations, body):
+                make, arguments = chain, (iterations * body,)
+            case Independent(kernels, repetitions):
+                make, arguments = independent, (kernels, repetitions)
+            case Batch():
+                return {}
+        return {
+            f"Warp, {name}": first(make(*arguments, mode)) for name, mode in self._modes.items()
+        }
+
+
+def first(function):
+    """The only result of a callable, which returns a list."""
+    return lambda x: function(x)[0]

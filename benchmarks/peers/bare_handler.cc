@@ -1,4 +1,4 @@
-// benchmarks/bare_handler.cc: the least that launches a kernel from XLA, to measure against.
+// benchmarks/peers/bare_handler.cc: the least that launches a kernel from XLA, to measure against.
 #include <cuda.h>
 
 #include <cstdint>
@@ -20,17 +20,21 @@ static ffi::Error Launch(CUstream stream, ffi::AnyBuffer x, ffi::Result<ffi::Any
   return ffi::Error::Success();
 }
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(BareLaunch, Launch,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::PlatformStream<CUstream>>()
-                                  .Arg<ffi::AnyBuffer>()
-                                  .Ret<ffi::AnyBuffer>()
-                                  .Attr<std::int64_t>("function")
-                                  .Attr<std::int32_t>("grid")
-                                  .Attr<std::int32_t>("block")
-                                  .Attr<float>("a")
-                                  .Attr<std::int32_t>("n"),
-                              {ffi::Traits::kCmdBufferCompatible});
+static auto Binding() {
+  return ffi::Ffi::Bind()
+      .Ctx<ffi::PlatformStream<CUstream>>()
+      .Arg<ffi::AnyBuffer>()
+      .Ret<ffi::AnyBuffer>()
+      .Attr<std::int64_t>("function")
+      .Attr<std::int32_t>("grid")
+      .Attr<std::int32_t>("block")
+      .Attr<float>("a")
+      .Attr<std::int32_t>("n");
+}
+
+// The same twice: what XLA may capture in its command buffers, and what it calls every time.
+XLA_FFI_DEFINE_HANDLER_SYMBOL(BareLaunch, Launch, Binding(), {ffi::Traits::kCmdBufferCompatible});
+XLA_FFI_DEFINE_HANDLER_SYMBOL(BareLaunchUncaptured, Launch, Binding());
 
 // Loads a kernel of an image on the current device's primary context; 0 on failure.
 extern "C" std::int64_t LoadFunction(const char* image, const char* name) {

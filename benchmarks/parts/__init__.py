@@ -1,0 +1,18 @@
+"""The parts of the benchmark: each a module with ``run(setup)``, which yields rows.
+
+A part with ``XLA_FLAGS`` has a process of its own, since XLA reads flags once.
+"""
+
+from __future__ import annotations
+
+from parts import chain, concurrency, first_call, lone_kernel, loops, threshold, two_devices
+
+PARTS = {
+    "chain": chain,
+    "concurrency": concurrency,
+    "loops": loops,
+    "first_call": first_call,
+    "lone_kernel": lone_kernel,
+    "threshold": threshold,
+    "two_devices": two_devices,
+}

@@ -1,0 +1,145 @@
+"""The benchmarks: regions of small kernels against XLA alone, bare FFI calls, Warp and raw graphs.
+
+    python benchmarks/run.py [PART ...] [--out result.json]
+    python benchmarks/run.py --quick     only shows that all of it runs, also without a GPU
+
+In one process, alternating; every function is held to its right result. The ways are
+
+    jge.graph            a region
+    cuda_kernel          the same kernels without one, in XLA's command buffers
+    FFI call             a bare FFI handler per kernel, in XLA's command buffers; needs g++, cuda.h
+    FFI call, no trait   the same, called by XLA each time
+    Warp, MODE           one ``jax_callable`` of all launches, by graph mode; needs warp-lang
+    raw graph            ``cuGraphLaunch`` of one uncut graph
+    CuPy graph           launches captured from a stream; needs cupy
+
+and what is measured of a call, in us: ``wall``, until its result is there; ``queued``, of ten in a
+row, each on the last one's result, so that the host's part is hidden; ``host``, until one that
+follows another at once is dispatched. ``tools/plot_results.py`` draws the result.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import harness
+import jax
+import peers
+from bars import judge
+from parts import PARTS
+
+import jax_graphenc as jge
+
+
+def run_apart(name: str, flags: str, quick: bool) -> dict[str, Any]:
+    """The result of a part, from a process with other flags of XLA's."""
+    environment = {
+        **os.environ,
+        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {flags}",
+        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",  # this process has most of the memory
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder, "out.json")
+        command = [sys.executable, __file__, name, "--out", str(out)]
+        subprocess.run(
+            command + ["--quick"] * quick, env=environment, check=True, stdout=subprocess.DEVNULL
+        )
+        return json.loads(out.read_text())
+
+
+def run_parts(names: list[str], quick: bool) -> dict[str, Any]:
+    """Everything that was measured, also by a part that failed in the middle."""
+    gpu = jax.default_backend() == "gpu"
+    found, absent = peers.find(gpu)
+    setup = harness.Setup(found, quick, gpu)
+    rows: list[harness.Row] = []
+    failed: dict[str, str] = {}
+    seconds: dict[str, float] = {}
+    for name in names:
+        part = PARTS[name]
+        flags = getattr(part, "XLA_FLAGS", "")
+        start = time.perf_counter()
+        try:
+            measured: Iterable[harness.Row] = part.run(setup)
+            if flags not in os.environ.get("XLA_FLAGS", ""):
+                apart = run_apart(name, flags, quick)
+                absent |= apart["absent"]
+                measured = apart["rows"]
+            for row in measured:
+                rows.append({"part": name, **row})
+                show(row)
+        except harness.AbsentError as error:
+            absent[name] = str(error)
+            continue
+        except Exception as error:
+            traceback.print_exc()
+            failed[name] = f"{type(error).__name__}: {error}"
+            continue
+        seconds[name] = round(time.perf_counter() - start, 1)
+    return {
+        "benchmark": "jax_graphenc",
+        "quick": quick,
+        "environment": harness.environment(),
+        "absent": absent,
+        "left out": setup.left_out,
+        "failed": failed,
+        "seconds": seconds,
+        "rows": rows,
+        "bars": list(judge(rows)),
+        "stats": jge.stats(),
+    }
+
+
+def show(row: harness.Row) -> None:
+    """One line of the table."""
+    if "median" not in row:
+        print(row)
+        return
+    hidden = {"part", "way", "kind", "unit", "n", "repetitions", "median", "mean", "min", "max"}
+    hidden |= {"quartile_1", "quartile_3"}
+    case = ", ".join(f"{k} {v}" if k != "work" else v for k, v in row.items() if k not in hidden)
+    spread = f"{row['quartile_1']:.4g} to {row['quartile_3']:.4g}"
+    what = f"{row['kind']} {row['unit']}"
+    print(f"{case:52} {row['way']:27} {what:20} {row['median']:9.4g}   {spread}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}")
+    parser.add_argument("--out", type=Path, help="write the result here as JSON")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes: its times mean nothing")
+    options = parser.parse_args()
+    if unknown := [name for name in options.parts if name not in PARTS]:
+        parser.error(f"no part is called {unknown[0]!r}; there are {', '.join(PARTS)}")
+    if jax.default_backend() != "gpu" and not options.quick:
+        sys.exit("no GPU here: this measures launches on one; --quick only shows that it runs")
+
+    result = run_parts(options.parts or list(PARTS), options.quick)
+    for bar in result["bars"] if not options.quick else ():
+        met = "met" if bar["met"] else "SHORT"
+        print(f"{bar['what']:70} {bar['measured']:9.4g}   {bar['bar']:14} {met}")
+    for name, reason in result["absent"].items():
+        print(f"{name} is absent: {reason}")
+    print(f"seconds: {result['seconds']}")
+    if options.quick:
+        print("tiny sizes: nothing above is a measurement")
+    if options.out:
+        options.out.write_text(json.dumps(result, indent=1) + "\n")
+    if result["failed"]:
+        sys.exit(f"failed: {', '.join(result['failed'])}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+"""benchmarks/run.py --quick: every part runs, here too; what it leaves can be drawn and judged."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("matplotlib", reason="needs the demo extra")
+
+ROOT = Path(__file__).parents[2]
+PARTS = ("chain", "concurrency", "loops", "first_call", "lone_kernel", "threshold", "two_devices")
+
+
+def run(*words: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *map(str, words)]
+    environment = {**os.environ, **variables}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of one quick run of all parts, on two devices of the CPU."""
+    path = tmp_path_factory.mktemp("benchmarks") / "quick.json"
+    flags = "--xla_force_host_platform_device_count=2"
+    done = run(
+        ROOT / "benchmarks/run.py", "--quick", "--out", path, JAX_PLATFORMS="cpu", XLA_FLAGS=flags
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "nothing above is a measurement" in done.stdout
+    return path
+
+
+@pytest.fixture(scope="module")
+def found(result: Path) -> dict[str, Any]:
+    return json.loads(result.read_text())
+
+
+def test_every_part_measures_ours(found):
+    assert not found["failed"]
+    assert not found["left out"]
+    assert found["quick"]
+    measured = {row["part"] for row in found["rows"] if row["way"] in ("jge.graph", "cuda_kernel")}
+    assert measured | {"threshold", "two_devices"} == set(PARTS)
+    assert {row["part"] for row in found["rows"]} == set(PARTS)
+    for row in found["rows"]:
+        if "median" in row:
+            assert row["min"] <= row["quartile_1"] <= row["median"] <= row["quartile_3"]
+
+
+def test_peers_that_need_a_gpu_say_why_they_are_absent(found):
+    assert found["absent"]["FFI call"] == "needs a GPU"
+    assert found["absent"]["raw graph"] == "needs a GPU"
+
+
+def test_a_part_that_is_not_there_is_refused():
+    done = run(ROOT / "benchmarks/run.py", "--quick", "chains", JAX_PLATFORMS="cpu")
+    assert done.returncode == 2
+    assert "no part is called 'chains'; there are chain, " in done.stderr
