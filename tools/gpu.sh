@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Builds, tests and measures on a CUDA machine, without network or build isolation. Installs the
 # package in place into $PYTHON (python3), which must have jax with CUDA, nanobind, scikit-build-core,
-# cmake, ninja, pytest, rich and the package's own dependencies; with warp-lang the benchmark of regions
-# measures it too.
+# cmake, ninja, pytest, rich, matplotlib and the package's own dependencies; with warp-lang and cupy the
+# benchmarks measure them too.
 #
 #   tools/gpu.sh            everything
 #   OUT=folder tools/gpu.sh also leaves the log and results.json there
@@ -59,7 +59,8 @@ step build build_package
 step build-cpp build_tests
 step cpp build/gpu/tests/cpp/jge_tests
 step python-gpu pytest tests/python/test_{matrix,batching,dtypes,region,graph,cases,kernel}.py tests/gpu/*.py \
-  tests/python/test_{traced_values,testing,errors,definitions,process,program,demo,batched_grid,citizens,readme}.py
+  tests/python/test_{traced_values,testing,errors,definitions,process,program,demo,batched_grid,citizens,readme}.py \
+  $(ls tests/python/test_{gallery,applications}.py 2> /dev/null)
 step python-cpu pytest_on_cpu
 step demo "$PYTHON" examples/perona_malik.py --out "$out/demo.png"
 if command -v compute-sanitizer > /dev/null; then
@@ -70,12 +71,10 @@ replay() {
     cat "$work/replay.json"
 }
 step replay replay
-step lone-kernel "$PYTHON" benchmarks/lone_kernel.py --out "$work/lone-kernel.json"
-step chain "$PYTHON" benchmarks/chain.py --out "$work/chain.json"
-step regions "$PYTHON" benchmarks/regions.py --out "$work/regions.json"
+step benchmarks "$PYTHON" benchmarks/run.py --out "$work/benchmarks.json"
 if [ "$(nvidia-smi --list-gpus | wc -l)" -ge 2 ]; then
   step two-gpus-tests pytest tests/gpu/test_two_gpus.py
-  step two-gpus "$PYTHON" benchmarks/two_gpus.py --out "$work/two-gpus.json"
+  step two-gpus "$PYTHON" benchmarks/run.py two_devices --out "$work/two-gpus.json"
 fi
 
 "$PYTHON" tools/collect_results.py "$work" "$out/results.json"

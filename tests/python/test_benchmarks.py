@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -62,3 +64,34 @@ def test_a_part_that_is_not_there_is_refused():
     done = run(ROOT / "benchmarks/run.py", "--quick", "chains", JAX_PLATFORMS="cpu")
     assert done.returncode == 2
     assert "no part is called 'chains'; there are chain, " in done.stderr
+
+
+def draw(out: Path, *words: str | Path, **variables: str) -> dict[str, bytes]:
+    """The drawings of a result by name, all of them well-formed."""
+    done = run(ROOT / "tools/plot_results.py", *words, "--out", out, **variables)
+    assert done.returncode == 0, done.stderr
+    for path in out.glob("*"):
+        ElementTree.parse(path)
+    return {path.name: path.read_bytes() for path in out.glob("*")}
+
+
+def test_a_result_is_drawn_the_same_each_time(result, tmp_path):
+    names = ("overview", "chain", "concurrency", "loops", "host_time", "first_call")
+    drawn = draw(tmp_path / "a", result, PYTHONHASHSEED="1")
+    assert sorted(drawn) == sorted(f"{name}.svg" for name in names)
+    assert draw(tmp_path / "b", result, PYTHONHASHSEED="2") == drawn
+
+
+def test_the_images_in_the_documents_are_those_of_the_newest_result(tmp_path):
+    committed = {path.name: path.read_bytes() for path in (ROOT / "docs/images").glob("*.svg")}
+    drawn = draw(tmp_path)
+    (date_and_commit,) = {
+        found
+        for drawing in drawn.values()
+        for found in re.findall(rb"\d{4}-\d\d-\d\d, commit \w+", drawing)
+    }
+    for name in drawn:
+        assert date_and_commit in committed[name], f"{name}: run tools/plot_results.py"
+    shown = re.findall(r"docs/images/(\w+\.svg)", (ROOT / "README.md").read_text())
+    assert "overview.svg" in shown
+    assert set(shown) <= committed.keys()
