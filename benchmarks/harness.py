@@ -20,6 +20,14 @@ import numpy as np
 
 import jax_graphenc as jge
 
+# The kernel that is measured: small, so that what it costs to launch shows.
+ADD = r"""
+extern "C" __global__ void add(const float* x, float* out, float a, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) out[i] = x[i] + a;
+}
+"""
+
 QUEUED = 10  # calls in a row, so that the host's part is hidden
 SLOW_US = 20_000  # whoever takes longer for one call is asked for its wall time alone
 
@@ -282,13 +290,6 @@ def dispatch_seconds(function: Callable[..., Any], *arguments: Any) -> tuple[flo
     out = function(*arguments)
     elapsed = time.perf_counter() - start
     return elapsed, jax.block_until_ready(out)
-
-
-def wall_seconds(function: Callable[..., Any], *arguments: Any) -> tuple[float, Any]:
-    """Time of one call until its result is there, and the result."""
-    start = time.perf_counter()
-    out = jax.block_until_ready(function(*arguments))
-    return time.perf_counter() - start, out
 
 
 def write(path: Path | None, result: Mapping[str, Any]) -> None:

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from harness import ADD
 
 import jax_graphenc as jge
 from jax_graphenc.compiler import Source, compile_source
@@ -22,14 +23,6 @@ SIZE = 4096
 BLOCK = 256
 ROW = 256  # floats that one block works on
 KEPT = 64  # more than anybody's cache has places
-
-# Small, so that what it costs to launch shows.
-ADD = r"""
-extern "C" __global__ void add(const float* x, float* out, float a, int n) {
-  int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < n) out[i] = x[i] + a;
-}
-"""
 
 # One block that takes as long as it is told to.
 SPIN = r"""

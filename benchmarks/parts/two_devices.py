@@ -18,9 +18,9 @@ import harness
 import jax
 import jax.numpy as jnp
 import numpy as np
-from harness import AbsentError, JaxWay, Row, Setup, row
+from harness import ADD, AbsentError, JaxWay, Row, Setup, row
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
-from work import ADD, SIZE
+from work import SIZE
 
 import jax_graphenc as jge
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import jax
 import numpy as np
-from harness import AbsentError
-from work import ADD, BLOCK, ROW, SIZE, SPIN, Kernel, cubin
+from harness import ADD, AbsentError
+from work import BLOCK, ROW, SIZE, SPIN, Kernel, cubin
 
 from peers import Jitted
 

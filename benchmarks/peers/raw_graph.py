@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 from cuda.bindings import driver
-from harness import AbsentError, Way
-from work import ADD, BLOCK, ROW, SIZE, SPIN, Batch, Chain, Independent, Loop, Work, cubin
+from harness import ADD, AbsentError, Way
+from work import BLOCK, ROW, SIZE, SPIN, Batch, Chain, Independent, Loop, Work, cubin
 
 
 def check(result: Any) -> Any:
