@@ -60,10 +60,9 @@ def run_apart(name: str, flags: str, quick: bool) -> dict[str, Any]:
 def run_parts(names: list[str], quick: bool) -> dict[str, Any]:
     """Everything that was measured, also by a part that failed in the middle."""
     gpu = jax.default_backend() == "gpu"
-    found, absent = peers.find(gpu)
+    found, absent, failed = peers.find(gpu)
     setup = harness.Setup(found, quick, gpu)
     rows: list[harness.Row] = []
-    failed: dict[str, str] = {}
     seconds: dict[str, float] = {}
     for name in names:
         part = PARTS[name]
@@ -74,6 +73,7 @@ def run_parts(names: list[str], quick: bool) -> dict[str, Any]:
             if flags not in os.environ.get("XLA_FLAGS", ""):
                 apart = run_apart(name, flags, quick)
                 absent |= apart["absent"]
+                setup.left_out += apart["left out"]
                 measured = apart["rows"]
             for row in measured:
                 rows.append({"part": name, **row})
@@ -138,7 +138,7 @@ def main() -> None:
     if options.out:
         options.out.write_text(json.dumps(result, indent=1) + "\n")
     if result["failed"]:
-        sys.exit(f"failed: {', '.join(result['failed'])}")
+        sys.exit("\n".join(f"{name} failed: {why}" for name, why in result["failed"].items()))
 
 
 if __name__ == "__main__":

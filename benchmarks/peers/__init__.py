@@ -60,14 +60,15 @@ class Ours(Jitted):
         return found
 
 
-def find(gpu: bool) -> tuple[dict[str, Any], dict[str, str]]:
-    """The peers that can run here by name, and why others cannot."""
+def find(gpu: bool) -> tuple[dict[str, Any], dict[str, str], dict[str, str]]:
+    """The peers that can run here, why others cannot, and what broke; all by name."""
     add, spin = our_kernels()
     peers: dict[str, Any] = {
         "jge.graph": Ours("jge.graph", add, spin, lambda f: jge.graph(f, strict=True)),
         "cuda_kernel": Ours("cuda_kernel", add, spin, None),
     }
     absent: dict[str, str] = {}
+    broken: dict[str, str] = {}
     for name, make in _OTHERS.items():
         try:
             peers |= make(gpu)
@@ -75,9 +76,9 @@ def find(gpu: bool) -> tuple[dict[str, Any], dict[str, str]]:
             absent[name] = str(error)
         except ModuleNotFoundError as error:
             absent[name] = f"{error.name} is not installed"
-        except Exception as error:
-            absent[name] = f"{type(error).__name__}: {error}"
-    return peers, absent
+        except Exception as error:  # the others are worth measuring
+            broken[name] = f"{type(error).__name__}: {error}"
+    return peers, absent, broken
 
 
 # Imported when they are asked for, since most machines lack some of what they need.
