@@ -7,6 +7,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -149,17 +150,17 @@ def alternate(
 
 
 def summary(values: Sequence[float]) -> dict[str, float]:
-    """Median, quartiles, mean, least and largest."""
-    low, median, high = map(float, np.percentile(values, (25, 50, 75)))
-    return {
+    """Median, quartiles, mean, least and largest, to five digits."""
+    low, median, high = np.percentile(values, (25, 50, 75))
+    found = {
         "median": median,
         "quartile_1": low,
         "quartile_3": high,
-        "mean": float(np.mean(values)),
+        "mean": np.mean(values),
         "min": min(values),
         "max": max(values),
-        "n": len(values),
     }
+    return {**{name: float(f"{value:.5g}") for name, value in found.items()}, "n": len(values)}
 
 
 def row(case: Mapping[str, Any], way: str, kind: str, values: Sequence[float], unit: str) -> Row:
@@ -292,9 +293,15 @@ def dispatch_seconds(function: Callable[..., Any], *arguments: Any) -> tuple[flo
     return elapsed, jax.block_until_ready(out)
 
 
+def as_json(result: Mapping[str, Any]) -> str:
+    """With a row in a line."""
+    text = json.dumps(result, indent=1)
+    return re.sub(r"\{[^{}\[\]]*\}", lambda row: " ".join(row[0].split()), text)
+
+
 def write(path: Path | None, result: Mapping[str, Any]) -> None:
     """Prints a result, and writes it as JSON where a path is given."""
-    text = json.dumps(result, indent=2)
+    text = as_json(result)
     print(text)
     if path is not None:
         path.write_text(text + "\n")

@@ -136,7 +136,7 @@ def main() -> None:
     if options.quick:
         print("tiny sizes: nothing above is a measurement")
     if options.out:
-        options.out.write_text(json.dumps(result, indent=1) + "\n")
+        options.out.write_text(harness.as_json(result) + "\n")
     if result["failed"]:
         sys.exit("\n".join(f"{name} failed: {why}" for name, why in result["failed"].items()))
 
