@@ -6,9 +6,11 @@ import importlib.util
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -93,12 +95,96 @@ def test_folder_that_others_can_write(cache: ModuleType, folder: Path, mode: int
     assert len(files(folder)) == 1
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_folder_of_another_user(cache: ModuleType, folder: Path) -> None:
-    cache.put(folder, KEY, HEADER, DATA)
-    os.chown(folder, 65534, 65534)
-    with pytest.warns(cache.CacheUnavailable, match="belongs to user 65534"):
-        assert cache.get(folder, KEY) is None
+# Root may do everything, so that a test of what may not be done needs another user. The process
+# begins as the one who runs the tests, since the other can perhaps not read where they lie.
+AS_ANOTHER = """
+import importlib.util, os, pathlib, sys, warnings
+spec = importlib.util.spec_from_file_location("cache", sys.argv[1])
+cache = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(cache)
+folder, key, other = pathlib.Path(sys.argv[2]), sys.argv[3], "cd" * 32
+if os.geteuid() == 0:
+    os.chown(folder.parent, 65534, 65534)
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+assert os.geteuid() != 0
+
+def warning(call):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        call()
+    return " ".join(str(w.message) for w in caught if w.category is cache.CacheUnavailable)
+"""
+
+
+def as_another_user(code: str, folder: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", AS_ANOTHER + code, str(FILE), str(folder), KEY],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder to be made, in one that every user reaches, unlike pytest's."""
+    with tempfile.TemporaryDirectory() as parent:
+        os.chmod(parent, 0o755)
+        yield Path(parent) / "cache"
+
+
+def test_folder_of_another_user(cache: ModuleType, open_folder: Path) -> None:
+    folder = open_folder
+    if os.geteuid() == 0:
+        cache.put(folder, KEY, HEADER, DATA)
+        folder.chmod(0o755)  # readable, so that nothing but its owner is wrong with it
+    else:
+        folder = Path("/usr")
+    as_another_user(
+        """
+said = warning(lambda: cache.put(folder, other, {}, b""))
+assert f"{folder} belongs to user 0, not to user {os.geteuid()}" in said, said
+assert "JAX_GRAPHENC_CACHE_DIR" in said
+assert cache.get(folder, key) is None
+assert not (folder / f"{other}.image").exists()
+""",
+        folder,
+    )
+
+
+def test_read_only_folder(open_folder: Path) -> None:
+    as_another_user(
+        """
+cache.put(folder, key, {"n": 1}, b"data")
+folder.chmod(0o500)
+try:
+    assert cache.get(folder, key) == ({"n": 1}, b"data")
+    said = warning(lambda: cache.put(folder, other, {}, b""))
+    assert f"{folder} cannot be written (Permission denied)" in said, said
+    assert [path.name for path in folder.iterdir()] == [f"{key}.image"]
+finally:
+    folder.chmod(0o700)
+""",
+        open_folder,
+    )
+
+
+def test_folder_that_may_not_be_made(open_folder: Path) -> None:
+    as_another_user(
+        """
+folder.parent.chmod(0o500)
+try:
+    said = warning(lambda: cache.put(folder, key, {}, b""))
+    assert f"{folder} cannot be opened (Permission denied)" in said, said
+finally:
+    folder.parent.chmod(0o700)
+""",
+        open_folder,
+    )
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
@@ -182,18 +268,6 @@ def test_folder_that_cannot_be_made(cache: ModuleType) -> None:
         cache.put(Path("/proc/no_such_folder/cache"), KEY, HEADER, DATA)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
-def test_read_only_folder(cache: ModuleType, folder: Path) -> None:
-    cache.put(folder, KEY, HEADER, DATA)
-    folder.chmod(0o500)
-    try:
-        assert cache.get(folder, KEY) == (HEADER, DATA)
-        with pytest.warns(cache.CacheUnavailable, match="cannot be written"):
-            cache.put(folder, "cd" * 32, HEADER, DATA)
-    finally:
-        folder.chmod(0o700)
-
-
 def test_least_recently_used_goes_first(cache: ModuleType, folder: Path) -> None:
     keys = [f"{index:064x}" for index in range(4)]
     for age, key in enumerate(keys[:3]):
@@ -255,6 +329,55 @@ def test_many_processes(folder: Path) -> None:
     assert sum(int(output) for output in outputs) > 0
     assert not [name for name in files(folder) if name.endswith(".tmp")]
     assert sum(path.stat().st_size for path in folder.iterdir()) <= 9000 + 8 * 1200
+
+
+FILLER = """
+import importlib.util, pathlib, sys, warnings
+warnings.simplefilter("error")
+spec = importlib.util.spec_from_file_location("cache", sys.argv[1])
+cache = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(cache)
+assert not {"jax", "numpy", "jax_graphenc"} & set(sys.modules)
+folder, seed = pathlib.Path(sys.argv[2]), int(sys.argv[3])
+keys = [f"{(i + seed) % 8:064x}" for i in range(8)]
+print("ready", flush=True)
+sys.stdin.read()  # until all are
+filled = 0
+for key in keys:
+    if cache.get(folder, key) is None:
+        cache.put(folder, key, {"key": key}, key.encode() * 1000)
+        filled += 1
+    assert cache.get(folder, key) == ({"key": key}, key.encode() * 1000)
+print(filled)
+"""
+
+
+def test_many_processes_fill_an_empty_cache_at_once(cache: ModuleType, folder: Path) -> None:
+    command = [sys.executable, "-I", "-S", "-c", FILLER, str(FILE), str(folder)]
+    gate, open_gate = os.pipe()
+    processes = [
+        subprocess.Popen(
+            [*command, str(seed)],
+            stdin=gate,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for seed in range(64)
+    ]
+    os.close(gate)
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    assert not folder.exists()
+    os.close(open_gate)
+    outputs = [process.communicate(timeout=120)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0] * 64, outputs
+    assert sum(int(output) for output in outputs) >= 8
+    keys = [f"{number:064x}" for number in range(8)]
+    assert files(folder) == [f"{key}.image" for key in keys]
+    for key in keys:
+        assert cache.get(folder, key) == ({"key": key}, key.encode() * 1000)
 
 
 def test_many_threads(cache: ModuleType, folder: Path) -> None:
