@@ -8,7 +8,6 @@ import json
 import statistics
 import threading
 import time
-import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from types import CodeType
@@ -25,6 +24,7 @@ from jax_graphenc.encoder import is_capturing
 from jax_graphenc.errors import CompilerNotFoundError, KernelCompileError, NotTunedWarning
 from jax_graphenc.kernel import CudaKernel
 from jax_graphenc.options import current as current_options
+from jax_graphenc.tracebacks import ends_at_caller, warn
 
 _KEY_VERSION = 1
 _CALLS = {"host": 1, "cuda": 20}  # in one timed run: a GPU's kernels are short beside a dispatch
@@ -58,10 +58,12 @@ class Autotuned:
     def __repr__(self) -> str:
         return f"<autotune of {self._kernel!r} over {len(self._configs)} configurations>"
 
+    @ends_at_caller
     def __call__(self, /, *inputs: Any, **keywords: Any) -> Any:
         """Calls the kernel, in the configuration that ``choose`` picks."""
         return self.choose(*inputs, **keywords)(*inputs, **keywords)
 
+    @ends_at_caller
     def choose(self, /, *inputs: Any, **keywords: Any) -> CudaKernel:
         """The kernel in the fastest configuration for such inputs.
 
@@ -73,6 +75,7 @@ class Autotuned:
         """
         return self._variants[self._index(inputs, keywords)]
 
+    @ends_at_caller
     def config(self, /, *inputs: Any, **keywords: Any) -> dict[str, Any]:
         """The configuration that ``choose`` picks, as it was given."""
         return dict(self._configs[self._index(inputs, keywords)])
@@ -124,12 +127,11 @@ class Autotuned:
         if short in self._warned:
             return
         self._warned.add(short)
-        warnings.warn(
+        warn(
             f"kernel '{self.__name__}' is not tuned for such inputs and takes the first "
             "configuration: what is traced or captured cannot be timed. Call it once outside of "
             "jax.jit and of captures, with arrays like these",
             NotTunedWarning,
-            stacklevel=5,
         )
 
     # ------------------------------------------------------------------ on disk
@@ -211,6 +213,7 @@ def fastest(seconds: Sequence[float | None]) -> int:
     return next(i for i, s in enumerate(seconds) if s is not None and s <= least * _TIE)
 
 
+@ends_at_caller
 def autotune(
     kernel: CudaKernel,
     configs: Sequence[Mapping[str, Any]],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +18,7 @@ from jax_graphenc.errors import (
 )
 from jax_graphenc.signature import holds
 from jax_graphenc.target import Target
+from jax_graphenc.tracebacks import warn
 
 _POINTER_BYTES = 8
 
@@ -48,10 +48,9 @@ def compile_for(call: KernelCall, target: Target) -> program.Kernel | None:
             raise
         # A compiler's first line only says that it failed.
         reason = next(line for line in str(error).splitlines() if not line.endswith(":"))
-        warnings.warn(
+        warn(
             f"kernel '{call.label}' runs its reference on the CPU: {reason.partition('; ')[0]}",
             ReferenceUsedWarning,
-            stacklevel=2,
         )
         return None
 

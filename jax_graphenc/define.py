@@ -17,12 +17,14 @@ from jax_graphenc.compiler import Source
 from jax_graphenc.kernel import CudaKernel
 from jax_graphenc.parameters import check_params
 from jax_graphenc.signature import with_globals
+from jax_graphenc.tracebacks import ends_at_caller
 
 _IMAGE_SUFFIXES = (".ptx", ".cubin", ".fatbin")
 _MACRO_TYPES = (bool, int, float, np.integer, np.floating, str, type(None))
 _PATH_SUFFIXES = (*_IMAGE_SUFFIXES, ".cu", ".cuh", ".cc", ".cpp", ".h", ".hpp")
 
 
+@ends_at_caller
 def cuda_kernel(
     source: str | Path | bytes | Mapping[str, bytes] | Source,
     name: str,
@@ -202,6 +204,7 @@ def variant(
     return kernel.varied(source, launch)
 
 
+@ends_at_caller
 def kernel_call(
     image: bytes | Path,
     entry: str,

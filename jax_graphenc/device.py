@@ -9,6 +9,7 @@ import jax
 
 from jax_graphenc import _core
 from jax_graphenc.program import Dim3
+from jax_graphenc.tracebacks import ends_at_caller
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +123,7 @@ class DeviceInfo:
         return "\n".join([first, *(f"  {name:<24}{value}" for name, value in rows)])
 
 
+@ends_at_caller
 def device_info(device: jax.Device | None = None) -> DeviceInfo:
     """Describes a JAX device: a GPU by its driver, any other by the software driver.
 
@@ -171,6 +173,7 @@ def device_info(device: jax.Device | None = None) -> DeviceInfo:
     )
 
 
+@ends_at_caller
 def graph_limits(device: jax.Device | None = None) -> GraphLimits:
     """The graph limits in force on a device; see ``device_info``."""
     return device_info(device).graph_limits

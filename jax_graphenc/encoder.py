@@ -23,6 +23,7 @@ from jax_graphenc.memory import Memory, memory_of
 from jax_graphenc.parameters import Parameter, spell
 from jax_graphenc.program_builder import ProgramBuilder
 from jax_graphenc.target import Target, architecture
+from jax_graphenc.tracebacks import ends_at_caller
 from jax_graphenc.values import Keywords, concrete
 
 _ROLE = {"in": "input", "out": "output", "inout": "output"}
@@ -68,6 +69,7 @@ class Encoder:
     def __repr__(self) -> str:
         return f"<Encoder on {self._device}>"
 
+    @ends_at_caller
     def append(
         self,
         kernel: CudaKernel,
@@ -209,6 +211,7 @@ class Encoder:
             [memory.holder for memory in (*to_read, *to_write)],
         )
 
+    @ends_at_caller
     def add_completed_handler(self, handler: Callable[[str | None], object]) -> None:
         """Calls a function on another thread once what was appended so far is done.
 
@@ -227,6 +230,7 @@ class Encoder:
         """Keeps an object until what was appended so far is done."""
         self._native.keep(obj)
 
+    @ends_at_caller
     def commit(self) -> None:
         """Gives what was appended to the device; waits for nothing.
 
@@ -236,6 +240,7 @@ class Encoder:
         """
         self._native.commit()
 
+    @ends_at_caller
     def synchronize(self) -> None:
         """Commits, and waits until the work is done and its handlers have returned.
 

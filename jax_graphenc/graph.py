@@ -12,6 +12,7 @@ import jax_graphenc.rewrite  # noqa: F401 - how regions are lowered
 from jax_graphenc.options import current as current_options
 from jax_graphenc.partition import check_whole
 from jax_graphenc.region import check_no_refs, region_p, trace
+from jax_graphenc.tracebacks import ends_at_caller
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -39,6 +40,7 @@ def graph(
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 
 
+@ends_at_caller
 def graph(
     fn: Callable[..., Any] | None = None,
     *,

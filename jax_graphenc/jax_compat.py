@@ -11,3 +11,17 @@ def scan_arity(eqn: core.JaxprEqn) -> tuple[int, int]:
         return eqn.params["num_consts"], eqn.params["num_carry"]
     consts, carry, _ = eqn.params["ft_in"].unpack()
     return len(consts), len(carry)
+
+
+def hide_in_tracebacks(folder: str) -> None:
+    """Lets JAX take the frames of a folder's files out of tracebacks, together with its own.
+
+    Not public: ``jax.extend`` can exclude files only from the lines that operations remember. JAX
+    shows the traceback of the innermost operation that has one, which inside a kernel call is ours
+    alone; without it, JAX goes on to the user's. Where this is gone, tracebacks are longer.
+    """
+    try:
+        from jax._src.traceback_util import register_exclusion
+    except ImportError:
+        return
+    register_exclusion(folder)

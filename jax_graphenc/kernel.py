@@ -53,6 +53,7 @@ from jax_graphenc.signature import (
     spelling_of,
     with_loaded_values,
 )
+from jax_graphenc.tracebacks import ends_at_caller, shorten
 from jax_graphenc.values import Keywords, check_loadable, concrete, pack, traced_value_error
 
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
@@ -245,23 +246,29 @@ class CudaKernel:
             ValueError: for a launch that no device can make.
             KernelCompileError: when the call is lowered, if the source does not compile.
         """
-        arrays = [
-            x if isinstance(x, jax.Array) else arguments.as_array(x, self._where(i))
-            for i, x in enumerate(inputs)
-        ]
-        shapes = tuple((x.shape, x.dtype) for x in arrays)
-        if not keywords.keys() <= self._value_names:
-            with arguments.showing_call(self.__name__, shapes, keywords):
-                arguments.check_keywords(
-                    spell(self._expression, self._generic), self._generic, keywords
-                )
-        traced = {k: x for k, x in keywords.items() if isinstance(x, jax.core.Tracer)}
-        if traced:
-            return self._call_loading(arrays, keywords, traced)
-        values = Keywords({k: concrete(value, k, self.__name__) for k, value in keywords.items()})
-        options = current_options()
-        kernel = self._specialized(shapes, values, options.debug, options.max_batch_nodes)
-        return kernel(*arrays)
+        try:
+            arrays = [
+                x if isinstance(x, jax.Array) else arguments.as_array(x, self._where(i))
+                for i, x in enumerate(inputs)
+            ]
+            shapes = tuple((x.shape, x.dtype) for x in arrays)
+            if not keywords.keys() <= self._value_names:
+                with arguments.showing_call(self.__name__, shapes, keywords):
+                    arguments.check_keywords(
+                        spell(self._expression, self._generic), self._generic, keywords
+                    )
+            traced = {k: x for k, x in keywords.items() if isinstance(x, jax.core.Tracer)}
+            if traced:
+                return self._call_loading(arrays, keywords, traced)
+            values = Keywords(
+                {k: concrete(value, k, self.__name__) for k, value in keywords.items()}
+            )
+            options = current_options()
+            kernel = self._specialized(shapes, values, options.debug, options.max_batch_nodes)
+            return kernel(*arrays)
+        except Exception as error:
+            shorten(error)
+            raise
 
     def _call_loading(
         self, inputs: Sequence[Any], keywords: Mapping[str, Any], traced: Mapping[str, Any]
@@ -522,6 +529,7 @@ class CudaKernel:
         code, expression = self._with_headers(dtypes), self.expression(dtypes)
         return occupancy.on_device(code, expression, self.__name__, device)
 
+    @ends_at_caller
     def attributes(
         self, *inputs: Any, device: jax.Device | None = None
     ) -> occupancy.KernelAttributes:
@@ -537,6 +545,7 @@ class CudaKernel:
         """
         return self._on_device(inputs, device).attributes()
 
+    @ends_at_caller
     def occupancy(
         self, block: Any, *inputs: Any, shared_mem: int = 0, device: jax.Device | None = None
     ) -> occupancy.Occupancy:
@@ -555,6 +564,7 @@ class CudaKernel:
         """
         return self._on_device(inputs, device).occupancy(block, shared_mem)
 
+    @ends_at_caller
     def suggest_block(
         self,
         *inputs: Any,

@@ -17,6 +17,7 @@ from jax_graphenc.define import (
 )
 from jax_graphenc.kernel import CudaKernel
 from jax_graphenc.signature import list_kernels
+from jax_graphenc.tracebacks import ends_at_caller
 
 
 class CudaModule:
@@ -45,6 +46,7 @@ class CudaModule:
         found = list_kernels(source.text, defines=dict(source.defines), filename=source.filename)
         return tuple(dict.fromkeys(kernel.name for kernel in found))
 
+    @ends_at_caller
     def kernel(self, name: str, **definition: Any) -> CudaKernel:
         """Makes a JAX function of one of the kernels.
 
@@ -59,6 +61,7 @@ class CudaModule:
         return cuda_kernel(self._code, name, **definition)
 
 
+@ends_at_caller
 def cuda_module(
     source: str | Path | bytes | Mapping[str, bytes],
     *,

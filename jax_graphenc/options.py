@@ -17,6 +17,7 @@ import platformdirs
 
 from jax_graphenc import _core
 from jax_graphenc.memory_plan import REUSE
+from jax_graphenc.tracebacks import ends_at_caller
 
 ENVIRONMENT_PREFIX = "JAX_GRAPHENC_"
 
@@ -202,6 +203,7 @@ class options:
         ValueError: for a value that the option cannot take.
     """
 
+    @ends_at_caller
     def __init__(self, **changes: Any) -> None:
         names = [field.name for field in fields(Options)]
         for name, value in changes.items():

@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import math
 import re
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -23,6 +22,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from jax_graphenc.arguments import Array
 from jax_graphenc.errors import GatherWarning
+from jax_graphenc.tracebacks import warn
 
 if TYPE_CHECKING:
     from jax_graphenc.call import KernelCall
@@ -316,11 +316,10 @@ def warn_of_gather(ctx: mlir.LoweringRuleContext, what: str, advice: str) -> Non
         meshes and all(not mesh.empty and mesh.are_all_axes_explicit for mesh in meshes)
     ):
         return
-    warnings.warn(
+    warn(
         f"{what} is lowered for several devices, and XLA cannot split it: operands that are "
         f"sharded are gathered, and every device computes the whole. {advice}",
         GatherWarning,
-        stacklevel=2,
     )
 
 

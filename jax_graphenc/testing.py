@@ -13,11 +13,13 @@ import numpy as np
 from jax_graphenc.call import CallParameter, KernelCall
 from jax_graphenc.kernel import CudaKernel
 from jax_graphenc.primitives import kernel_p
+from jax_graphenc.tracebacks import ends_at_caller
 from jax_graphenc.values import Keywords, concrete
 
 Function = Callable[..., Sequence[Any]]
 
 
+@ends_at_caller
 def check_kernel(
     kernel: CudaKernel,
     /,

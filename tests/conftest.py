@@ -3,6 +3,9 @@
 import jax
 import pytest
 
+# Who mends a test wants to see all frames; test_tracebacks.py looks at what users see.
+jax.config.update("jax_traceback_filtering", "off")
+
 
 @pytest.fixture
 def cpu():

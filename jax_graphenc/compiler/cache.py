@@ -17,7 +17,7 @@ import stat
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,10 @@ _warned_lock = threading.Lock()
 
 class CacheUnavailable(UserWarning):
     """The disk cache cannot be used, so kernels are compiled in every process."""
+
+
+# How a warning is told. The package sets a way that finds the user's line.
+tell: Callable[[str, type[Warning]], None] = warnings.warn
 
 
 def get(
@@ -159,11 +163,10 @@ def _warn(reason: str) -> None:
         if reason in _warned:
             return
         _warned.add(reason)
-    warnings.warn(
+    tell(
         f"no cache on disk: {reason}; kernels are compiled in every process. "
         "Set JAX_GRAPHENC_CACHE_DIR to a folder of your own.",
         CacheUnavailable,
-        stacklevel=2,
     )
 
 

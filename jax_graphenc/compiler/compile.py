@@ -16,6 +16,9 @@ from jax_graphenc.compiler import cache, gpu, host
 from jax_graphenc.compiler.diagnostics import UnknownKernelError, relocated
 from jax_graphenc.compiler.source import Entry, Image, Source, included_files
 from jax_graphenc.errors import KernelCompileError
+from jax_graphenc.tracebacks import warn
+
+cache.tell = warn
 
 _MAX_IMAGES = 1024
 _KEY_VERSION = 4  # Raise it when the same input gives other images for a reason not in the key.

@@ -42,7 +42,9 @@ def test_foreign_worlds_are_named_in_one_place(path):
     "path", sorted((ROOT / "jax_graphenc").rglob("*.py")), ids=lambda p: str(p.relative_to(ROOT))
 )
 def test_python_uses_jaxs_public_names(path):
-    assert not re.search(r"\bjax\._src\b", path.read_text())
+    # What has no public name is reached in one file, each with its reason.
+    if path.name != "jax_compat.py":
+        assert not re.search(r"\bjax\._src\b", path.read_text())
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
