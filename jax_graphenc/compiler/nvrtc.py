@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import importlib.util
 import re
@@ -44,14 +45,30 @@ def _load() -> Any:
     return nvrtc
 
 
+@functools.cache
 def version() -> tuple[int, int]:
     """Returns NVRTC's version.
+
+    It is part of every key, so that a process which finds its images in the cache asks for nothing
+    else: the library is asked itself, since importing cuda-python takes some 70 ms more.
 
     Raises:
         CompilerNotFoundError: NVRTC is not installed.
     """
-    major, minor = _check(_load().nvrtcVersion())
-    return int(major), int(minor)
+    found = ctypes.c_int(), ctypes.c_int()
+    try:
+        from cuda.pathfinder import load_nvidia_dynamic_lib
+
+        path = load_nvidia_dynamic_lib("nvrtc").abs_path  # as cuda-python does
+        failed = path is None or ctypes.CDLL(path).nvrtcVersion(*map(ctypes.byref, found))
+    except (
+        Exception
+    ):  # no pathfinder, or its error, or the loader's: cuda-python says what is wrong
+        failed = True
+    if failed:
+        major, minor = _check(_load().nvrtcVersion())
+        return int(major), int(minor)
+    return found[0].value, found[1].value
 
 
 @functools.cache

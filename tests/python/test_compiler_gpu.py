@@ -181,6 +181,7 @@ def test_nvcc_alone_is_enough(monkeypatch):
         raise CompilerNotFoundError("no NVRTC")
 
     monkeypatch.setattr(nvrtc, "_load", missing)
+    monkeypatch.setattr(nvrtc, "version", missing)
     nvrtc.identity.cache_clear()
     assert gpu.identity().startswith("no nvrtc; nvcc ")
     assert gpu.compile_image(source(PLAIN), NAMES, "sm_90a").entries[2].symbol == "none"
