@@ -6,6 +6,7 @@ import jax_graphenc._core  # noqa: F401 - first, so that a missing build is name
 from jax_graphenc import testing
 from jax_graphenc.autotune import Autotuned, autotune
 from jax_graphenc.caches import clear_caches
+from jax_graphenc.compiler.cache import CacheUnavailable
 from jax_graphenc.define import cuda_kernel, kernel_call
 from jax_graphenc.device import DeviceInfo, GraphLimits, device_info, graph_limits
 from jax_graphenc.encoder import Encoder
@@ -32,6 +33,7 @@ __version__ = version(__name__)
 
 __all__ = [
     "Autotuned",
+    "CacheUnavailable",
     "CompilerNotFoundError",
     "CudaKernel",
     "CudaModule",

@@ -28,7 +28,7 @@ def as_array(value: Any, where: str) -> jax.Array:
         if value is not None:
             return jax.numpy.asarray(value)
     except (TypeError, ValueError) as error:
-        raise TypeError(f"{where}: an array is expected; got {value!r}: {error}") from error
+        raise TypeError(f"{where}: an array is expected; got {value!r}: {error}") from None
     raise TypeError(f"{where}: an array is expected; got None")
 
 
@@ -65,11 +65,15 @@ def showing_call(name: str, arrays: Sequence[Array], keywords: Mapping[str, Any]
         yield
     except TypeError as error:
         given = [f"{dtype}[{','.join(map(str, shape))}]" for shape, dtype in arrays]
-        given += [
-            f"{k}={f'{x.dtype}{list(x.shape)}' if isinstance(x, jax.core.Tracer) else repr(x)}"
-            for k, x in keywords.items()
-        ]
+        given += [f"{k}={_shown(x)}" for k, x in keywords.items()]
         raise TypeError(f"{error}\n  called as {name}({', '.join(given)})") from None
+
+
+def _shown(value: Any) -> str:
+    """A keyword as it was given; an array or a traced value by its type."""
+    if isinstance(value, jax.core.Tracer) or (hasattr(value, "dtype") and np.ndim(value)):
+        return f"{value.dtype}[{','.join(map(str, value.shape))}]"
+    return repr(value)
 
 
 def check_inputs(
@@ -136,9 +140,11 @@ def check_keywords(
     for p in parameters:
         if p.name in values and p.role != "value":
             what = (
-                "an input: pass it by position" if p.is_input else "an output: out_shape= makes it"
+                "an input: pass it by position, in the kernel's order"
+                if p.is_input
+                else "an output, which the call returns: leave it out"
             )
-            raise TypeError(f"kernel {spelled}: '{p.name}' is {what}, in the kernel's order")
+            raise TypeError(f"kernel {spelled}: '{p.name}' is {what}")
     if surplus := [name for name in values if name not in wanted]:
         raise TypeError(
             f"kernel {spelled}: {', '.join(surplus)} is no by-value parameter; they are: "

@@ -255,15 +255,15 @@ def autotune(
         TypeError, ValueError: for what is no kernel or no configuration.
     """
     if not isinstance(kernel, CudaKernel):
-        raise TypeError(f"a kernel made by cuda_kernel is expected; got {kernel!r}")
+        raise TypeError(f"autotune: a kernel made by cuda_kernel is expected; got {kernel!r}")
     configs = list(configs)
     if not configs or not all(isinstance(config, Mapping) for config in configs):
         raise ValueError(
-            f"configs={configs!r}: a sequence of mappings is expected, such as "
-            "[{'block': 128}, {'block': 256, 'defines': {'TILE': 4}}]"
+            f"kernel '{kernel.__name__}': configs={configs!r}: a sequence of mappings is expected, "
+            "such as [{'block': 128}, {'block': 256, 'defines': {'TILE': 4}}]"
         )
     if repeats < 1:
-        raise ValueError(f"repeats={repeats}: at least 1 is expected")
+        raise ValueError(f"kernel '{kernel.__name__}': repeats={repeats}: at least 1 is expected")
     return Autotuned(kernel, configs, key, repeats)
 
 

@@ -144,7 +144,7 @@ def _by_rule(
         raise
     if not isinstance(made, tuple) or len(made) != 2:
         raise TypeError(
-            f"{where}: the rule returns {type(made).__name__}; (outputs, out_batched) is expected, "
+            f"{where}: the rule returns {_shown(made)}; (outputs, out_batched) is expected, "
             "with True in out_batched for each output that has the batch as its first dimension"
         )
     outputs, flags = (x if isinstance(x, tuple | list) else (x,) for x in made)
@@ -163,3 +163,9 @@ def _by_rule(
                 f"{'batched' if flag else 'not batched'}"
             )
     return arrays, [0 if flag else None for flag in flags]
+
+
+def _shown(made: Any) -> str:
+    if isinstance(made, jax.Array):  # also a traced one, whose class is JAX's own
+        return f"{made.dtype}{list(made.shape)}"
+    return type(made).__name__

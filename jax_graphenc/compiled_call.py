@@ -45,11 +45,14 @@ def compile_for(call: KernelCall, target: Target) -> program.Kernel | None:
         return _compile(call, ("cpu-checked",) if checked else target.architectures)
     except (CompilerNotFoundError, UnsupportedOnCpuError, LaunchLimitError) as error:
         if target.platform != "cpu" or call.reference is None or call.cpu == "source":
+            if isinstance(error, CompilerNotFoundError):
+                raise CompilerNotFoundError(f"kernel '{call.label}': {error}") from None
             raise
         # A compiler's first line only says that it failed.
         reason = next(line for line in str(error).splitlines() if not line.endswith(":"))
         warn(
-            f"kernel '{call.label}' runs its reference on the CPU: {reason.partition('; ')[0]}",
+            f"kernel '{call.label}' runs its reference on the CPU: {reason.partition('; ')[0]} "
+            "(cpu='reference' says that this is wanted)",
             ReferenceUsedWarning,
         )
         return None
@@ -110,12 +113,12 @@ def _check_pointee(call: KernelCall, p: CallParameter, seen: str) -> None:
     if p.dtype is not None and not holds(pointee, p.dtype):
         raise TypeError(
             f"kernel '{call.label}': parameter '{p.name}' points to {pointee} for the compiler; "
-            f"the array is {p.dtype}"
+            f"the array is {p.dtype}: correct params=, or convert the array"
         )
     if _CONST.search(seen) and p.role in ("out", "inout"):
         raise TypeError(
             f"kernel '{call.label}': parameter '{p.name}' is {seen} for the compiler, which "
-            f"cannot be written, and '{p.role}' in the call"
+            f"cannot be written, and '{p.role}' in the call: say 'in' in params=, or drop the const"
         )
 
 
@@ -135,15 +138,18 @@ def check_device(call: KernelCall, info: dict[str, Any]) -> None:
         f"(grid={call.grid}, block={call.block}, cluster={call.cluster}, "
         f"shared_mem={call.shared_bytes})"
     )
+    instead = "; reference= would run there instead" if info.get("driver") == "host" else ""
     if call.shared_bytes > shared:
         raise LaunchLimitError(
             f"{asks} shared_mem={call.shared_bytes} bytes; the limit on {info['name']} is {shared} "
-            f"{shown}"
+            f"{shown}{instead}"
         )
     if cluster > info.get("max_cluster", math.inf):
         raise LaunchLimitError(
             f"{asks} clusters of {cluster} blocks; the limit on {info['name']} is "
-            f"{info['max_cluster']} {shown}"
+            f"{info['max_cluster']} {shown}{instead}"
         )
     if call.cooperative and not info.get("cooperative_launch", True):
-        raise LaunchLimitError(f"{asks} a cooperative launch, which {info['name']} does not have")
+        raise LaunchLimitError(
+            f"{asks} a cooperative launch, which {info['name']} does not have{instead}"
+        )

@@ -14,6 +14,7 @@ import numpy as np
 
 from jax_graphenc.call import CudaSource, Prebuilt
 from jax_graphenc.compiler import Source
+from jax_graphenc.errors import telling
 from jax_graphenc.kernel import CudaKernel
 from jax_graphenc.parameters import check_params
 from jax_graphenc.signature import with_globals
@@ -21,6 +22,9 @@ from jax_graphenc.tracebacks import ends_at_caller
 
 _IMAGE_SUFFIXES = (".ptx", ".cubin", ".fatbin")
 _MACRO_TYPES = (bool, int, float, np.integer, np.floating, str, type(None))
+MODULE = "module"
+"""What the source of a module is called, which is not one kernel's."""
+
 _PATH_SUFFIXES = (*_IMAGE_SUFFIXES, ".cu", ".cuh", ".cc", ".cpp", ".h", ".hpp")
 
 
@@ -145,7 +149,8 @@ def cuda_kernel(
         TypeError: if a parameter is neither a value nor a pointer to values, if nothing is written,
             or if an argument is of the wrong type.
     """
-    checked = check_params(params)
+    with telling(f"kernel '{name}'"):
+        checked = check_params(params)
     code: CudaSource | Prebuilt
     image = read_image(source)
     if isinstance(image, bytes | Mapping):
@@ -332,23 +337,32 @@ def make_source(
             that are not there.
     """
     found = source if isinstance(source, Source) else _source(source, name)
-    if not isinstance(globals or {}, Mapping):
-        raise TypeError(
-            f"globals={globals!r}: a mapping is expected, such as {{'coefficients': array}}"
+    with telling(_owner(name)):
+        if not isinstance(globals or {}, Mapping):
+            raise TypeError(
+                f"globals={globals!r}: a mapping is expected, such as {{'coefficients': array}}"
+            )
+        macros = {**dict(found.defines), **_defines(defines)}
+        return replace(
+            found,
+            text=with_globals(found.text, globals or {}, found.filename),
+            defines=tuple(sorted(macros.items())),
+            options=(*found.options, *_include_options(include_dirs), *_options(options)),
         )
-    macros = {**dict(found.defines), **_defines(defines)}
-    return replace(
-        found,
-        text=with_globals(found.text, globals or {}, found.filename),
-        defines=tuple(sorted(macros.items())),
-        options=(*found.options, *_include_options(include_dirs), *_options(options)),
-    )
+
+
+def _owner(name: str) -> str:
+    return "cuda_module" if name == MODULE else f"kernel '{name}'"
 
 
 def _source(source: Any, name: str) -> Source:
     if isinstance(source, Path):
         path = source.absolute()
-        text = path.read_text(encoding="utf-8")
+        try:
+            text = path.read_text(encoding="utf-8")
+        except OSError as error:
+            error.add_note(f"as the source of {_owner(name)}")
+            raise
         return Source(text, str(path), folder=path.resolve().parent, is_file=True)
     if not isinstance(source, str):
         raise TypeError(
@@ -405,7 +419,7 @@ def _include_options(folders: Sequence[str | os.PathLike[str]]) -> list[str]:
     paths = [Path(folder).expanduser().absolute() for folder in folders]
     for path in paths:
         if not path.is_dir():
-            raise ValueError(f"include_dirs=: {path} is no folder")
+            raise ValueError(f"include_dirs= names {path}, which is no folder")
     return [f"-I{path}" for path in paths]
 
 

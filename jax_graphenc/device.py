@@ -137,7 +137,7 @@ def device_info(device: jax.Device | None = None) -> DeviceInfo:
     """
     device = device if device is not None else jax.devices()[0]
     if not isinstance(device, jax.Device):
-        raise TypeError(f"one of jax.devices() is expected; got {device!r}")
+        raise TypeError(f"device_info: one of jax.devices() is expected; got {device!r}")
     raw = _core.device_info(driver_of(device), device.local_hardware_id or 0)
     capability = raw["compute_major"], raw["compute_minor"]
     return DeviceInfo(

@@ -56,7 +56,7 @@ class Encoder:
     def __init__(self, device: jax.Device | None = None) -> None:
         device = device if device is not None else jax.devices()[0]
         if not isinstance(device, jax.Device):
-            raise TypeError(f"one of jax.devices() is expected; got {device!r}")
+            raise TypeError(f"Encoder: one of jax.devices() is expected; got {device!r}")
         self._device = device
         self._native = _core.Encoder(driver_of(device), _ordinal(device))
         _open.add(self)
@@ -106,7 +106,9 @@ class Encoder:
             KernelCompileError: if the source does not compile.
         """
         if not isinstance(kernel, CudaKernel):
-            raise TypeError(f"a kernel made by cuda_kernel is expected; got {kernel!r}")
+            raise TypeError(
+                f"Encoder.append: a kernel made by cuda_kernel is expected; got {kernel!r}"
+            )
         name = kernel.__name__
         given = {"grid": grid, "block": block, "cluster": cluster}
         launches: dict[str, Any] = {
@@ -223,7 +225,10 @@ class Encoder:
             TypeError: for what cannot be called.
         """
         if not callable(handler):
-            raise TypeError(f"a function of one argument is expected; got {handler!r}")
+            raise TypeError(
+                "Encoder.add_completed_handler: a function of one argument is expected; got "
+                f"{handler!r}"
+            )
         self._native.add_completed_handler(handler)
 
     def keep(self, obj: object) -> None:

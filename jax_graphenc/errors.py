@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 
 class KernelCompileError(RuntimeError):
     """A kernel's source does not compile.
@@ -41,3 +44,18 @@ class NotTunedWarning(UserWarning):
 
 class GraphBreakError(ValueError):
     """A region that was declared ``strict`` does not fit into one program."""
+
+
+@contextlib.contextmanager
+def telling(whose: str) -> Iterator[None]:
+    """Puts in front of what is wrong inside whose it is, such as ``"kernel 'f'"``.
+
+    Raises:
+        TypeError, ValueError: for one inside.
+    """
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        if type(error) not in (TypeError, ValueError):
+            raise
+        raise type(error)(f"{whose}: {error}") from None

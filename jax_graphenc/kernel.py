@@ -88,17 +88,28 @@ class CudaKernel:
     ) -> None:
         if vmap is not None and vmap not in METHODS and not callable(vmap):
             raise ValueError(
-                f"vmap={vmap!r}: {', '.join(map(repr, METHODS))}, a function or None is expected"
+                f"kernel '{name}': vmap={vmap!r}: {', '.join(map(repr, METHODS))}, a function or "
+                "None is expected"
             )
         if cpu not in ("auto", "source", "reference"):
-            raise ValueError(f"cpu={cpu!r}: 'auto', 'source' or 'reference' is expected")
+            raise ValueError(
+                f"kernel '{name}': cpu={cpu!r}: 'auto', 'source' or 'reference' is expected"
+            )
         if cpu == "reference" and reference is None:
-            raise ValueError("cpu='reference' needs reference=")
+            raise ValueError(
+                f"kernel '{name}': cpu='reference' needs reference=, the same function in jax.numpy"
+            )
         if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
-            raise ValueError(f"alignment={alignment!r}: a power of two is expected, in bytes")
+            raise ValueError(
+                f"kernel '{name}': alignment={alignment!r}: a power of two is expected, in bytes"
+            )
         if alignment > SLOT_BYTES:
-            raise ValueError(f"alignment={alignment}: at most {SLOT_BYTES} bytes can be had")
+            raise ValueError(
+                f"kernel '{name}': alignment={alignment}: at most {SLOT_BYTES} bytes can be had"
+            )
         self.__name__ = bare_name(name)
+        # Whose copy this is, and what it loads; messages are about the user's own kernel.
+        self._copied: tuple[CudaKernel, Loaded] | None = None
         self._code = code
         self._source = code.source if isinstance(code, CudaSource) else None
         self._expression = name
@@ -175,7 +186,7 @@ class CudaKernel:
     def _check_values(self, values: Mapping[str, Any]) -> dict[str, Any]:
         if not isinstance(values, Mapping):
             raise TypeError(
-                f"values={values!r}: a mapping is expected, such as "
+                f"kernel '{self.__name__}': values={values!r}: a mapping is expected, such as "
                 "{'n': lambda x, **_: x.size}; got " + type(values).__name__
             )
         if unknown := [name for name in values if name not in self._value_names]:
@@ -276,6 +287,12 @@ class CudaKernel:
         """Calls a copy of the kernel that loads traced values from memory."""
         for name, value in traced.items():
             check_loadable(value, self._type_of(name), name, self.__name__)
+        # A wrong call is held against the user's own signature, not the copy's.
+        arrays = arguments.check_arrays([(x.shape, x.dtype) for x in inputs], self._where)
+        known = [dtype for _, dtype in arrays]
+        with arguments.showing_call(self.__name__, arrays, keywords):
+            parameters = self.parameters(known)
+            self._check_call(parameters, known, {**self._defaults, **keywords})
         # In the kernel's order, which the operands are to have.
         names = [p.name for p in self._generic if p.name in traced]
         dtypes = tuple((name, traced[name].dtype) for name in names)
@@ -287,8 +304,34 @@ class CudaKernel:
                 else value
                 for name, value in traced.items()
             }
-        known = {name: value for name, value in keywords.items() if name not in traced}
-        return kernel(*loaded.join(inputs, traced), **known)
+        rest = {name: value for name, value in keywords.items() if name not in traced}
+        return kernel(*loaded.join(inputs, traced), **rest)
+
+    def _check_call(
+        self,
+        parameters: Sequence[Parameter],
+        dtypes: Sequence[np.dtype[Any]],
+        values: Mapping[str, Any],
+    ) -> None:
+        spelled = spell(self._label(dtypes), parameters)
+        hint = hidden_pointers(self._source, parameters, values)
+        arguments.check_inputs(spelled, parameters, dtypes, hint)
+        arguments.check_keywords(spelled, parameters, values)
+
+    def _label(self, dtypes: Sequence[np.dtype[Any]]) -> str:
+        """The kernel as the user knows it, for inputs of these dtypes."""
+        if self._copied is None:
+            return self.expression(dtypes)
+        kernel, loaded = self._copied
+        return kernel.expression(loaded.split(dtypes)[0])
+
+    def _spelled(self, dtypes: Sequence[np.dtype[Any]], parameters: Sequence[Parameter]) -> str:
+        """Its signature, likewise, which the compiler sees as ``parameters``."""
+        if self._copied is None:
+            return spell(self._label(dtypes), parameters)
+        kernel, loaded = self._copied
+        own = loaded.split(dtypes)[0]
+        return spell(self._label(dtypes), kernel.parameters(own))
 
     def _type_of(self, name: str) -> str:
         return next(p.type for p in self._generic if p.name == name)
@@ -337,6 +380,8 @@ class CudaKernel:
             },
             sharding_rule=None,
         )
+        kernel.__name__ = self.__name__
+        kernel._copied = self, loaded
         if self._sharding is not None:
             scalars = dict.fromkeys(loaded.names, ())
             inputs = tuple(loaded.join(self._sharding.inputs, scalars))
@@ -407,11 +452,9 @@ class CudaKernel:
         values = keywords.values
         dtypes = [dtype for _, dtype in arrays]
         expression, parameters = self.expression(dtypes), self.parameters(dtypes)
-        spelled = spell(expression, parameters)
         with arguments.showing_call(name, arrays, given_keywords.values):
-            hint = hidden_pointers(self._source, parameters, values)
-            arguments.check_inputs(spelled, parameters, dtypes, hint)
-            arguments.check_keywords(spelled, parameters, values)
+            self._check_call(parameters, dtypes, values)
+        spelled = self._spelled(dtypes, parameters)
         structs = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in arrays]
 
         block: Dim3 | None = None
@@ -450,7 +493,7 @@ class CudaKernel:
                 bound.append(CallParameter(p.name, p.role, str(p), dtype))
         remade = self._vmap in _REMADE or self._sharding is not None
         return KernelCall(
-            label=expression,
+            label=self._label(dtypes),
             code=self._with_headers(dtypes),
             expression=expression,
             parameters=tuple(bound),

@@ -80,13 +80,19 @@ def check_launch(grid: Dim3, block: Dim3, cluster: Dim3, kernel: str) -> None:
                     f"the limit is {limit} {shown}"
                 )
     if 0 in block:
-        raise ValueError(f"kernel '{kernel}': block={block} has no threads")
+        raise ValueError(
+            f"kernel '{kernel}': block={block} has no threads; at least 1 in each dimension is "
+            "expected"
+        )
     if (threads := math.prod(block)) > MAX_THREADS_PER_BLOCK:
         raise ValueError(
             f"kernel '{kernel}': block={block} has {threads} threads; "
             f"the limit is {MAX_THREADS_PER_BLOCK} {shown}"
         )
     if 0 in cluster:
-        raise ValueError(f"kernel '{kernel}': cluster={cluster} has no blocks")
+        raise ValueError(
+            f"kernel '{kernel}': cluster={cluster} has no blocks; at least 1 in each dimension is "
+            "expected"
+        )
     if any(g % c for g, c in zip(grid, cluster, strict=True)):
         raise ValueError(f"kernel '{kernel}': grid={grid} is not a multiple of cluster={cluster}")

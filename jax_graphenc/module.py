@@ -9,6 +9,7 @@ from typing import Any
 
 from jax_graphenc.compiler import Source
 from jax_graphenc.define import (
+    MODULE,
     cuda_kernel,
     is_path,
     make_source,
@@ -41,7 +42,10 @@ class CudaModule:
             TypeError: for an image, whose names are known when it is loaded.
         """
         if not isinstance(self._code, Source):
-            raise TypeError("an image's kernels are known when it is loaded on a device")
+            raise TypeError(
+                "an image's kernels are known when it is loaded on a device: name the one that you "
+                "want, as in module.kernel('scale', params={'x': 'const float*', ...}, ...)"
+            )
         source = self._code
         found = list_kernels(source.text, defines=dict(source.defines), filename=source.filename)
         return tuple(dict.fromkeys(kernel.name for kernel in found))
@@ -98,4 +102,4 @@ def cuda_module(
     if isinstance(image, bytes | Mapping):
         refuse_for_images("*", defines, options, include_dirs, globals)
         return CudaModule(image)
-    return CudaModule(make_source(image, "module", defines, options, include_dirs, globals))
+    return CudaModule(make_source(image, MODULE, defines, options, include_dirs, globals))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from jax_graphenc.compiler import Source
+from jax_graphenc.errors import telling
 from jax_graphenc.signature import element_of, parse_signature
 
 Role = Literal["in", "out", "inout", "value"]
@@ -120,7 +121,8 @@ def describe(
             if not in_full or "#include" not in source.text:
                 raise
     if found is None:
-        return tuple(declared(name, text) for name, text in params.items())
+        with telling(f"kernel '{expression}'"):
+            return tuple(declared(name, text) for name, text in params.items())
     parameters = {p.name: Parameter(p.name, p.role, p.type) for p in found}
     for name, text in params.items():
         if name not in parameters:
@@ -128,7 +130,8 @@ def describe(
                 f"kernel '{expression}': params= names {name!r}; the parameters are "
                 f"{', '.join(parameters)}"
             )
-        parameters[name] = _overridden(parameters[name], text)
+        with telling(f"kernel '{expression}'"):
+            parameters[name] = _overridden(parameters[name], text)
     return tuple(parameters.values())
 
 

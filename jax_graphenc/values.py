@@ -94,8 +94,8 @@ def check_loadable(value: Any, declared: str, name: str, kernel: str) -> None:
     element = element_of(declared)
     if element and _ORDER[_kind(value.dtype)] > _ORDER[_kind(element[0])]:
         raise TypeError(
-            f"kernel '{kernel}': '{name}' ({declared}) takes a {element[0]} scalar; got a traced "
-            f"{value.dtype}"
+            f"kernel '{kernel}': '{name}' ({declared}) takes {_a(element[0])} scalar; got a traced "
+            f"{value.dtype}: convert it with .astype({element[0].name!r})"
         )
 
 
@@ -137,7 +137,7 @@ def pack(value: Any, dtype: np.dtype[Any] | None, name: str, declared: str, kern
     scalar = np.asarray(value)
     given, wanted = _ORDER.get(_kind(scalar.dtype), 4), _ORDER[_kind(dtype)]
     if given > wanted:
-        raise TypeError(f"{where} takes a {dtype} scalar; got {value!r}")
+        raise TypeError(f"{where} takes {_a(dtype)} scalar; got {value!r}: convert it")
     if wanted == 1:
         info = np.iinfo(dtype)
         if not info.min <= int(scalar) <= info.max:
@@ -147,6 +147,10 @@ def pack(value: Any, dtype: np.dtype[Any] | None, name: str, declared: str, kern
     if np.isfinite(scalar) and not np.isfinite(packed):
         raise TypeError(f"{where}: {value!r} is out of the range of {dtype}")
     return packed.tobytes()
+
+
+def _a(dtype: np.dtype[Any]) -> str:
+    return f"{'an' if dtype.name.startswith('int') else 'a'} {dtype}"
 
 
 def _kind(dtype: np.dtype[Any]) -> str:

@@ -165,7 +165,7 @@ def _warn(reason: str) -> None:
         _warned.add(reason)
     tell(
         f"no cache on disk: {reason}; kernels are compiled in every process. "
-        "Set JAX_GRAPHENC_CACHE_DIR to a folder of your own.",
+        "Set JAX_GRAPHENC_CACHE_DIR to a folder of your own, or to nothing to do without.",
         CacheUnavailable,
     )
 

@@ -152,9 +152,12 @@ def _array(variable: _Variable, value: Any) -> np.ndarray[Any, Any]:
         raise TypeError(f"{what}: `{declared}` is a pointer; pass such an array as an input")
     try:
         array = np.asarray(value)
-    except Exception as error:  # a traced value refuses in JAX's own way
+    except Exception as error:
+        # A traced value refuses in JAX's own way, at length.
+        why = "it is traced" if "traced" in str(error) else str(error)
         raise TypeError(
-            f"{what}: a number or an array that is known is expected: {error}"
+            f"{what}: a number or an array that is known is expected, since it becomes part of the "
+            f"image; {why}. Pass what changes as an input"
         ) from None
     element = element_of(variable.type)
     dimensions = variable.dimensions
@@ -172,7 +175,7 @@ def _array(variable: _Variable, value: Any) -> np.ndarray[Any, Any]:
         return array
     dtype = element[0]
     if _rank(array.dtype) > _rank(dtype):
-        raise TypeError(f"{what}: `{declared}` holds {dtype}; got {array.dtype}")
+        raise TypeError(f"{what}: `{declared}` holds {dtype}; got {array.dtype}: convert it")
     if dtype.kind in "iu" and array.size:
         info = np.iinfo(dtype)
         if int(array.min()) < info.min or int(array.max()) > info.max:

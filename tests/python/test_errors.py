@@ -1,6 +1,7 @@
 """Bad input: every message names the kernel, what was expected and what came, and what to do."""
 
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 
 import jax_graphenc as jge
 
+ROOT = Path(__file__).parents[2]
 SCALE = r"""
 extern "C" __global__ void scale(const float* x, float* out, float a, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -114,10 +116,12 @@ def test_arguments_are_checked_when_the_call_is_traced(scale):
         r"b is no by-value parameter; they are: a, n": lambda: scale(X, a=1.0, n=1, b=2),
         r"alpha is no by-value parameter; they are: a, n": lambda: scale(X, alpha=1.0, n=1),
         r"'x' is an input: pass it by position": lambda: scale(x=X, a=1.0, n=1),
-        r"'out' is an output: out_shape= makes it": lambda: scale(X, out=X, a=1.0, n=1),
+        r"'out' is an output, which the call returns: leave it out": lambda: scale(
+            X, out=X, a=1.0, n=1
+        ),
         r"float\* out is an output: write const float\* for": lambda: scale(X, X, a=1.0, n=1),
         r"input 'x' points to float; got int32": lambda: scale(np.arange(4), a=1.0, n=4),
-        r"'n' \(int\) takes a int32 scalar; got 1.5": lambda: scale(X, a=1.0, n=1.5),
+        r"'n' \(int\) takes an int32 scalar; got 1.5": lambda: scale(X, a=1.0, n=1.5),
         r"'n' \(int\) holds -2147483648 to 2147483647; got 3000000000": lambda: scale(
             X, a=1.0, n=3_000_000_000
         ),
@@ -161,6 +165,28 @@ def test_a_wrong_call_is_shown_beside_the_signature(scale):
             assert last == f"  called as {shown}"
     with pytest.raises(TypeError, match=r"called as scale\(float32\[100\], b=float32\[\]\)"):
         jax.jit(lambda b: scale(X, b=b))(1.0)
+
+
+def test_a_wrong_call_with_a_traced_value_is_about_the_users_kernel(scale):
+    signature = r"kernel scale\(const float\* x, float\* out, float a, int n\)"
+    broken = {
+        rf"{signature}: input 'x' points to float.*\n  called as scale\(int32\[4\], a=float32": (
+            lambda a: scale(X[:4].astype(np.int32), a=a, n=1)
+        ),
+        rf"{signature} takes 1 input \(x\); got 0": lambda a: scale(a=a, n=1),
+        rf"{signature}: keyword n is missing": lambda a: scale(X, a=a),
+        rf"{signature} has 1 output \(out\) to be shaped": lambda a: make(
+            out_shape=lambda x, **_: (x, x)
+        )(X, a=a, n=1),
+        r"kernel 'scale': grid=-1": lambda a: make(grid=-1)(X, a=a, n=1),
+    }
+    for pattern, call in broken.items():
+        with pytest.raises((TypeError, ValueError), match=pattern):
+            jax.eval_shape(call, 2.0)
+    source = SCALE.replace('extern "C"', "template <typename T>").replace("float", "T")
+    template = make(source, "scale<{x}>", reference=lambda x, *, a, n: x[:1], cpu="reference")
+    with pytest.raises(TypeError, match=r"kernel 'scale<float>': its reference returns float32\[1"):
+        jax.jit(lambda a: template(X, a=a, n=1))(2.0)
 
 
 def test_wrong_results_are_refused():
@@ -303,7 +329,8 @@ def test_what_the_cpu_cannot_run_is_refused_or_replaced_by_the_reference():
     kernel = make(BARRIER, "barrier", reference=lambda x: x + 1)
     with pytest.warns(
         jge.ReferenceUsedWarning,
-        match=r"'barrier' runs its reference on the CPU: .*:2: inline PTX \(asm\) [^\n;]*$",
+        match=r"'barrier' runs its reference on the CPU: .*:2: inline PTX \(asm\) [^\n;]* "
+        r"\(cpu='reference' says that this is wanted\)$",
     ):
         np.testing.assert_array_equal(kernel(X), X + 1)
     with pytest.raises(jge.UnsupportedOnCpuError):
@@ -351,7 +378,10 @@ def test_an_image_needs_its_parameters_and_the_right_platform():
         block=1,
         reference=lambda x: 2 * x,
     )
-    with pytest.warns(jge.ReferenceUsedWarning, match="image for cuda and is called on cpu$"):
+    with pytest.warns(
+        jge.ReferenceUsedWarning,
+        match=r"image for cuda and is called on cpu \(cpu='reference' says",
+    ):
         np.testing.assert_array_equal(kernel(X), 2 * X)
 
 
@@ -417,3 +447,32 @@ def test_no_gpu_is_said_plainly():
 def test_a_traced_launch_says_what_to_do():
     with pytest.raises(TypeError, match=r"grid is a traced value.*static_argnums"):
         jax.jit(lambda n: make(grid=n)(X, a=1.0, n=1))(1)
+
+
+# ---------------------------------------------------------------------- the page in the docs
+
+
+def test_the_page_says_what_every_bad_input_gives():
+    # Where this fails: run tools/error_table.py, and read what changed as a user would.
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tools" / "error_table.py"), "--check"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_what_only_a_gpu_shows_stands_in_the_source():
+    page = (ROOT / "docs" / "errors.md").read_text()
+    rows = page[page.index("## What only a GPU shows") :]
+    source = "".join(path.read_text() for path in (ROOT / "plugin").rglob("*.cc"))
+    # Strings as the compiler joins them.
+    source = re.sub(r'"\s*(\+\s*)?"', "", source)
+    texts = [text for row in rows.splitlines() for text in re.findall(r"`([^`]*… ?[^`]*)`", row)]
+    between = r"…|(?<=asks for )|(?=; the limit)"
+    pieces = [piece for text in texts for piece in re.split(between, text) if len(piece) > 9]
+    assert len(pieces) > 12, pieces
+    for piece in pieces:
+        piece = piece.removeprefix("no GPU can be used: ")
+        assert piece.strip("; :(") in source, piece

@@ -185,7 +185,7 @@ def test_what_cannot_be_loaded_says_what_to_write():
     )
     with pytest.raises(TypeError, match=traced.format("f", "a", "given as an image", "a")):
         jax.jit(lambda a: image(a=a))(2.0)
-    with pytest.raises(TypeError, match=r"'n' \(int\) takes a int32 scalar; got a traced float32"):
+    with pytest.raises(TypeError, match=r"'n' \(int\) takes an int32 scalar; got a traced float32"):
         jax.jit(lambda n: axpy(X, Y, a=1.0, n=n))(2.0)
     with pytest.raises(TypeError, match="a scalar is expected"):
         jax.jit(lambda a: axpy(X, Y, a=a, n=N))(X)
