@@ -128,10 +128,10 @@ for forward, backward in (rms_norm, rms_norm_backward), (swiglu, swiglu_backward
         lambda inputs, dout, columns, backward=backward: backward(*inputs, dout, columns=columns),
     )
 
-LEARNING_RATE = 3e-3
+LEARNING_RATE = 3e-3  # for a width of 32; less where it is wider
 # What is accepted: of gradients, relative to the largest of each array, and of points known.
 DIFFERENCE, KNOWN = 1e-4, 0.95
-PER_CALL = 20  # steps between two looks at the loss
+PER_CALL = 10  # steps between two looks at the loss
 RUNS = (
     3,
     20,
@@ -197,12 +197,13 @@ def known(parameters, points, sides):
 
 def train(state, points, sides, steps, loss=loss):
     """So many steps of Adam on all points: parameters, moments and count, and the losses."""
+    learning_rate = LEARNING_RATE * (32 / state[0]["gain"].size) ** 0.5
 
     def step(state, _):
         parameters, first, second, count = state
         value, gradient = jax.value_and_grad(loss)(parameters, points, sides)
         count += 1
-        rate = LEARNING_RATE * jnp.sqrt(1 - 0.999**count) / (1 - 0.9**count)
+        rate = learning_rate * jnp.sqrt(1 - 0.999**count) / (1 - 0.9**count)
         first = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, first, gradient)
         second = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g * g, second, gradient)
         parameters = jax.tree.map(
@@ -285,7 +286,7 @@ def draw(losses, parts, kept, unseen, out):
     right.plot(at, 100 * np.array(parts), "C1.-", label="known")
     right.set(ylim=(40, 102), ylabel="unseen points known, in %")
     curve.set_title("Training")
-    curve.legend(handles=[*curve.lines, *right.lines], loc="center right")
+    curve.legend(handles=[*curve.lines, *right.lines], loc="lower left")
 
     side = np.linspace(-1.15, 1.15, 120)
     x, y = np.meshgrid(side, side)
@@ -328,7 +329,7 @@ def parse(arguments):
     if options.size is None:
         options.size = 16 if options.quick else 256 if on_gpu else 32
     if options.steps is None:
-        options.steps = 200 if options.quick else 600 if on_gpu else 400
+        options.steps = 160 if options.quick else 600 if on_gpu else 400
     if options.size < 1:
         parser.error("--size: 1 or more is expected")
     if options.steps < PER_CALL:
