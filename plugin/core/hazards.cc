@@ -19,8 +19,8 @@ bool matters(const Access& access) {
 std::span<const std::uint32_t> Hazards::add(std::span<const Access> accesses) {
   const std::uint32_t node = size();
   dependencies_.clear();
-  for (const Access& access : accesses) {
-    if (matters(access)) touch(access, node);
+  for (std::uint32_t i = 0; i < accesses.size(); ++i) {
+    if (matters(accesses[i])) touch(accesses[i], i, node);
   }
   return finish(node);
 }
@@ -28,8 +28,8 @@ std::span<const std::uint32_t> Hazards::add(std::span<const Access> accesses) {
 std::span<const std::uint32_t> Hazards::add_apart(std::span<const Access> accesses) {
   const std::uint32_t node = size();
   dependencies_.clear();
-  for (const Access& access : accesses) {
-    if (matters(access)) look(access, node);
+  for (std::uint32_t i = 0; i < accesses.size(); ++i) {
+    if (matters(accesses[i])) look(accesses[i], i, node);
   }
   return finish(node);
 }
@@ -39,8 +39,8 @@ std::span<const std::uint32_t> Hazards::add_join(std::uint32_t first,
   const std::uint32_t node = size();
   dependencies_.clear();
   for (std::uint32_t on = first; on < node; ++on) depend(on);
-  for (const Access& access : accesses) {
-    if (matters(access)) touch(access, node);
+  for (std::uint32_t i = 0; i < accesses.size(); ++i) {
+    if (matters(accesses[i])) touch(accesses[i], i, node);
   }
   return finish(node);
 }
@@ -68,25 +68,43 @@ void Hazards::depend(std::uint32_t on) {
   dependencies_.push_back(on);
 }
 
-void Hazards::wait_for(const Segment& segment, bool writes, std::uint32_t node) {
+void Hazards::wait_for(const Segment& segment, const Access& access, std::uint32_t position,
+                       std::uint32_t node) {
+  if (conflicts_) note(segment, access, position, node);
   if (segment.writer != kNone && segment.writer != node) depend(segment.writer);
-  if (!writes) return;
+  if (!access.writes) return;
   for (std::uint32_t link = segment.readers; link != kNone; link = links_[link].next) {
     if (links_[link].node != node) depend(links_[link].node);
   }
 }
 
+// Tells the watcher what `wait_for` waits for.
+void Hazards::note(const Segment& segment, const Access& access, std::uint32_t position,
+                   std::uint32_t node) {
+  const std::uint64_t begin = std::max(segment.begin, access.begin);
+  const std::uint64_t end = std::min(segment.end, access.end);
+  if (segment.writer != kNone && segment.writer != node) {
+    const Hazard hazard = access.reads ? Hazard::read_after_write : Hazard::write_after_write;
+    conflicts_->push_back({segment.writer, position, hazard, begin, end});
+  }
+  if (!access.writes) return;
+  for (std::uint32_t link = segment.readers; link != kNone; link = links_[link].next) {
+    if (links_[link].node == node) continue;
+    conflicts_->push_back({links_[link].node, position, Hazard::write_after_read, begin, end});
+  }
+}
+
 // Notes what the access must wait for and leaves no trace.
-void Hazards::look(const Access& access, std::uint32_t node) {
+void Hazards::look(const Access& access, std::uint32_t position, std::uint32_t node) {
   if (access.space >= spaces_.size()) return;
   const std::vector<Segment>& segments = spaces_[access.space];
   auto it = std::ranges::upper_bound(segments, access.begin, {}, &Segment::end);
   for (; it != segments.end() && it->begin < access.end; ++it) {
-    wait_for(*it, access.writes, node);
+    wait_for(*it, access, position, node);
   }
 }
 
-void Hazards::touch(const Access& access, std::uint32_t node) {
+void Hazards::touch(const Access& access, std::uint32_t position, std::uint32_t node) {
   if (access.space >= spaces_.size()) spaces_.resize(access.space + 1);
   std::vector<Segment>& segments = spaces_[access.space];
   auto it = std::ranges::upper_bound(segments, access.begin, {}, &Segment::end);
@@ -102,7 +120,7 @@ void Hazards::touch(const Access& access, std::uint32_t node) {
     } else if (it->end > access.end) {
       it = split(segments, it, access.end);
     }
-    wait_for(*it, access.writes, node);
+    wait_for(*it, access, position, node);
     if (!access.writes && it->writer != node) {
       links_.push_back({node, it->readers});
       it->readers = static_cast<std::uint32_t>(links_.size() - 1);

@@ -20,6 +20,18 @@ struct Access {
   friend bool operator==(const Access&, const Access&) = default;
 };
 
+// Why a node waits for an earlier one.
+enum class Hazard : std::uint8_t { read_after_write, write_after_read, write_after_write };
+
+// A range of memory that makes a node wait for an earlier one, for who wants to know.
+struct Conflict {
+  std::uint32_t on = 0;      // the earlier node
+  std::uint32_t access = 0;  // of the later one, by its position among those it was added with
+  Hazard hazard = Hazard::read_after_write;  // of an access that reads and writes: that it reads
+  std::uint64_t begin = 0, end = 0;
+  friend bool operator==(const Conflict&, const Conflict&) = default;
+};
+
 // Read-after-write, write-after-read and write-after-write edges between the nodes added so far,
 // transitively reduced. The same accesses in the same order always give the same edges. Throws
 // Error (invalid_argument) when they grow beyond any honest use, so that hostile input exhausts
@@ -46,6 +58,9 @@ class Hazards {
   // How many bytes the nodes touch, each counted once; nodes added apart count with their join.
   std::uint64_t bytes() const { return bytes_; }
 
+  // From now on, what the edges of each added node come from is appended there.
+  void watch(std::vector<Conflict>* conflicts) { conflicts_ = conflicts; }
+
   // Forgets all nodes and keeps the memory.
   void clear();
 
@@ -64,11 +79,14 @@ class Hazards {
     std::uint32_t node, next;
   };
 
-  void look(const Access& access, std::uint32_t node);
-  void touch(const Access& access, std::uint32_t node);
+  void look(const Access& access, std::uint32_t position, std::uint32_t node);
+  void touch(const Access& access, std::uint32_t position, std::uint32_t node);
   static std::vector<Segment>::iterator split(std::vector<Segment>& segments,
                                               std::vector<Segment>::iterator it, std::uint64_t at);
-  void wait_for(const Segment& segment, bool writes, std::uint32_t node);
+  void wait_for(const Segment& segment, const Access& access, std::uint32_t position,
+                std::uint32_t node);
+  void note(const Segment& segment, const Access& access, std::uint32_t position,
+            std::uint32_t node);
   void depend(std::uint32_t on);
   bool comes_before(std::uint32_t a, std::uint32_t b) const {
     return row_[b] != row_[b + 1] && before_.data()[row_[b] + a / 64] >> (a % 64) & 1;
@@ -83,6 +101,7 @@ class Hazards {
   std::vector<std::uint32_t> dependencies_;
   std::vector<std::uint32_t> levels_;
   std::uint32_t latest_ = 0;  // of dependencies_, if there are any
+  std::vector<Conflict>* conflicts_ = nullptr;
   // Bit j of row i: node j comes before node i. Row i, which ends where the next begins, has
   // i / 64 + 1 words, or none.
   Scratch<std::uint64_t> before_;

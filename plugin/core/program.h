@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/hazards.h"
 #include "core/image_bytes.h"
 
 namespace jge {
@@ -125,12 +126,21 @@ class Program {
     return {edges_.data() + first_edge_[i], first_edge_[i + 1] - first_edge_[i]};
   }
 
+  // What node i's dependencies come from, by `i`: recorded again, since only who describes a
+  // program wants to know. Of each, `access` counts the node's pointers.
+  std::vector<std::vector<Conflict>> conflicts() const;
+
+  // The nodes in the order and in the groups, of whole levels of the DAG, that become a graph each.
+  // A group is full with `max_nodes`, which is soft: a level is never split.
+  std::vector<std::vector<std::uint32_t>> cut(std::uint32_t max_nodes) const;
+
  private:
   class Decoder;
 
   // The memory behind a buffer: a result that aliases an argument is the same.
   std::uint32_t space(std::uint32_t buffer) const;
   void record();
+  void accesses(std::size_t node, std::vector<Access>& out) const;
 
   std::vector<Binding> bindings_;
   std::vector<std::size_t> first_binding_{0};

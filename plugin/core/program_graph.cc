@@ -45,43 +45,33 @@ void ProgramGraph::cut(std::uint32_t max_ops) {
   patched_ = 0;
   segments_.clear();
   const Program& program = program_.program();
-  const auto n = static_cast<std::uint32_t>(program.nodes.size());
-  std::vector<std::uint32_t> level(n, 0), order(n);
-  for (std::uint32_t i = 0; i < n; ++i) {
-    for (std::uint32_t on : program.dependencies(i)) level[i] = std::max(level[i], level[on] + 1);
-  }
-  std::iota(order.begin(), order.end(), 0);
-  std::ranges::stable_sort(order, {}, [&](std::uint32_t i) { return level[i]; });
-
   users_.assign(program.arguments.size() + program.results.size(), {});
-  std::vector<Place> place(n);
+  std::vector<Place> place(program.nodes.size());
   std::vector<std::uint32_t> dependencies;
-  for (std::uint32_t k = 0; k < n; ++k) {
-    const std::uint32_t i = order[k];
-    const bool begins_level = k == 0 || level[order[k - 1]] != level[i];
-    if (k == 0 || (begins_level && segments_.back().nodes.size() >= max_ops)) {
-      segments_.emplace_back().first_edge.push_back(0);
-    }
-    Segment& segment = segments_.back();
-    place[i] = {static_cast<std::uint32_t>(segments_.size() - 1),
-                static_cast<std::uint32_t>(segment.nodes.size())};
-    segment.nodes.push_back(i);
-    // Edges from earlier segments are implied by the stream's order.
-    dependencies.clear();
-    for (std::uint32_t on : program.dependencies(i)) {
-      if (place[on].segment == place[i].segment) dependencies.push_back(place[on].position);
-    }
-    std::ranges::sort(dependencies);
-    segment.edges.insert(segment.edges.end(), dependencies.begin(), dependencies.end());
-    segment.first_edge.push_back(segment.edges.size());
-    add_to_topology(segment.topology, program, program.nodes[i], dependencies);
-    for (const Binding& binding : program.bindings(i)) {
-      if (!binding.pointer()) continue;
-      std::vector<Place>& users = users_[binding.buffer];
-      const Place& here = place[i];
-      const bool listed = !users.empty() && users.back().segment == here.segment &&
-                          users.back().position == here.position;
-      if (!listed) users.push_back(here);
+  for (const std::vector<std::uint32_t>& nodes : program.cut(max_ops)) {
+    const auto number = static_cast<std::uint32_t>(segments_.size());
+    Segment& segment = segments_.emplace_back();
+    segment.first_edge.push_back(0);
+    segment.nodes = nodes;
+    for (std::uint32_t position = 0; position < nodes.size(); ++position) {
+      const std::uint32_t i = nodes[position];
+      place[i] = {number, position};
+      // Edges from earlier segments are implied by the stream's order.
+      dependencies.clear();
+      for (std::uint32_t on : program.dependencies(i)) {
+        if (place[on].segment == number) dependencies.push_back(place[on].position);
+      }
+      std::ranges::sort(dependencies);
+      segment.edges.insert(segment.edges.end(), dependencies.begin(), dependencies.end());
+      segment.first_edge.push_back(segment.edges.size());
+      add_to_topology(segment.topology, program, program.nodes[i], dependencies);
+      for (const Binding& binding : program.bindings(i)) {
+        if (!binding.pointer()) continue;
+        std::vector<Place>& users = users_[binding.buffer];
+        const bool listed =
+            !users.empty() && users.back().segment == number && users.back().position == position;
+        if (!listed) users.push_back(place[i]);
+      }
     }
   }
   execs_.resize(segments_.size());

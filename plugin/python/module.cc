@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/device_info.h"
 #include "core/dot.h"
@@ -135,24 +136,68 @@ void describe(nb::dict& out, const jge::Program& program, std::size_t index,
   out["memcpy"] = program.bindings(index)[0].bytes;
 }
 
-// What a program holds, after every check that XLA's instantiation makes.
-nb::dict describe_program(nb::bytes bytes) {
+const char* name_of(jge::Hazard hazard) {
+  switch (hazard) {
+    case jge::Hazard::read_after_write:
+      return "read-after-write";
+    case jge::Hazard::write_after_read:
+      return "write-after-read";
+    case jge::Hazard::write_after_write:
+      break;
+  }
+  return "write-after-write";
+}
+
+// Names of a node's pointers, as the user's source has them.
+std::vector<std::string> pointer_names(const jge::Program& program, const jge::Node& node) {
+  if (std::holds_alternative<jge::MemsetNode>(node)) return {"to"};
+  if (std::holds_alternative<jge::MemcpyNode>(node)) return {"from", "to"};
+  std::vector<std::string> names;
+  for (const jge::Parameter& p :
+       program.kernels[std::get<jge::KernelNode>(node).kernel].parameters) {
+    if (p.pointer) names.push_back(p.name);
+  }
+  return names;
+}
+
+// What a program holds, after every check that XLA's instantiation makes, and what follows from it:
+// edges with the memory they come from, and the graphs that it is cut into if each is full with
+// `max_nodes` nodes.
+nb::dict describe_program(nb::bytes bytes, std::uint32_t max_nodes) {
   const auto program = jge::Program::decode({bytes.c_str(), bytes.size()});
+  const auto conflicts = program->conflicts();
   nb::list nodes;
   for (std::size_t i = 0; i < program->nodes.size(); ++i) {
     nb::dict out;
     std::visit([&](const auto& node) { describe(out, *program, i, node); }, program->nodes[i]);
     // (argument, or argument count + result; offset; bytes) of each pointer.
     nb::list buffers;
+    // (its parameter's name, whether the node reads it, whether it writes it)
+    nb::list accesses;
+    const std::vector<std::string> names = pointer_names(*program, program->nodes[i]);
     for (const jge::Binding& binding : program->bindings(i)) {
       if (!binding.pointer()) continue;
+      accesses.append(nb::make_tuple(names[nb::len(buffers)], binding.reads, binding.writes));
       buffers.append(nb::make_tuple(binding.buffer, binding.offset, binding.bytes));
     }
     out["buffers"] = buffers;
+    out["accesses"] = accesses;
     nb::list dependencies;
     for (std::uint32_t on : program->dependencies(i)) dependencies.append(on);
     out["dependencies"] = dependencies;
+    // (earlier node, hazard, position in `buffers`, begin, end): the bytes of that buffer's memory.
+    nb::list hazards;
+    for (const jge::Conflict& c : conflicts[i]) {
+      hazards.append(nb::make_tuple(c.on, name_of(c.hazard), c.access, c.begin, c.end));
+    }
+    out["hazards"] = hazards;
     nodes.append(out);
+  }
+  nb::list graphs;
+  for (const auto& group : program->cut(max_nodes)) {
+    nb::list graph;
+    for (std::uint32_t node : group) graph.append(node);
+    graphs.append(graph);
   }
   nb::dict out;
   out["name"] = program->name;
@@ -164,6 +209,7 @@ nb::dict describe_program(nb::bytes bytes) {
   }
   out["images"] = program->images.size();
   out["nodes"] = nodes;
+  out["graphs"] = graphs;
   return out;
 }
 
@@ -245,7 +291,7 @@ NB_MODULE(_core, m) {
         "debug"_a);
   m.def("call_times", &call_times);
   m.def("reset_call_times", &jge::reset_call_times);
-  m.def("describe_program", &describe_program, "program"_a);
+  m.def("describe_program", &describe_program, "program"_a, "max_nodes"_a = jge::kMaxNodes);
   m.def("image_kernels", &image_kernels, "image"_a);
   m.def("kernel_attributes", &kernel_attributes, "driver"_a, "ordinal"_a, "image"_a, "symbol"_a);
   m.def("active_blocks", &active_blocks, "driver"_a, "ordinal"_a, "image"_a, "symbol"_a,

@@ -56,6 +56,30 @@ HOST_TEST(hazards_never_makes_a_node_wait_for_itself) {
   EXPECT(add(h, {updates(0, 12)}) == Nodes{0});
 }
 
+HOST_TEST(hazards_tells_a_watcher_what_the_edges_come_from) {
+  using enum Hazard;
+  Hazards h;
+  std::vector<Conflict> seen;
+  h.watch(&seen);
+  const auto found = [&](std::vector<Access> accesses) {
+    seen.clear();
+    h.add(accesses);
+    return seen;
+  };
+  using Conflicts = std::vector<Conflict>;
+  EXPECT(found({writes(0, 8), writes(16, 24)}).empty());
+  EXPECT((found({reads(4, 20)}) ==
+          Conflicts{{0, 0, read_after_write, 4, 8}, {0, 0, read_after_write, 16, 20}}));
+  EXPECT((found({reads(30, 31), writes(6, 10)}) == Conflicts{{0, 1, write_after_write, 6, 8},
+                                                             {1, 1, write_after_read, 6, 8},
+                                                             {1, 1, write_after_read, 8, 10}}));
+  EXPECT((found({updates(6, 7)}) == Conflicts{{2, 0, read_after_write, 6, 7}}));
+  // Added apart, a node leaves no trace but sees as much.
+  seen.clear();
+  h.add_apart(std::vector<Access>{updates(0, 2), writes(6, 7)});
+  EXPECT((seen == Conflicts{{0, 0, read_after_write, 0, 2}, {3, 1, write_after_write, 6, 7}}));
+}
+
 HOST_TEST(hazards_forgets_on_clear) {
   Hazards h;
   add(h, {writes(0, 8)});

@@ -45,6 +45,35 @@ HOST_TEST(program_orders_memory_nodes) {
   }
 }
 
+HOST_TEST(program_tells_what_its_edges_come_from) {
+  using enum Hazard;
+  const auto program = Program::decode(AffineProgram(test_image(driver), 2, 10)
+                                           .memset(0, 4, 0, 0, 40)  // 0
+                                           .add(0, 1, 2)            // 1: updates what 0 wrote
+                                           .memcpy(0, 8, 1, 0, 8)   // 2: reads what 1 wrote
+                                           .memset(0, 4, 0, 0, 40)  // 3: over 1, implied, and 2
+                                           .bytes());
+  using Conflicts = std::vector<Conflict>;
+  const std::vector<Conflicts> expected = {
+      {},
+      {{0, 0, read_after_write, 0, 40}},
+      {{1, 0, read_after_write, 8, 16}},
+      {{2, 0, write_after_read, 8, 16}},
+  };
+  EXPECT(program->conflicts() == expected);
+}
+
+HOST_TEST(program_is_cut_at_whole_levels) {
+  AffineProgram bytes(test_image(driver), 3, 10);
+  for (std::uint32_t step = 0; step < 3; ++step) bytes.add(0, 1, 2);
+  bytes.add(1, 1, 2).add(2, 1, 2);  // 3 and 4, beside 0
+  const auto program = Program::decode(bytes.bytes());
+  using Groups = std::vector<std::vector<std::uint32_t>>;
+  EXPECT((program->cut(1) == Groups{{0, 3, 4}, {1}, {2}}));
+  EXPECT((program->cut(4) == Groups{{0, 3, 4, 1}, {2}}));
+  EXPECT((program->cut(5) == Groups{{0, 3, 4, 1, 2}}));
+}
+
 HOST_TEST(program_shares_equal_images) {
   const std::string bytes = AffineProgram(test_image(driver), 1, 10).add(0, 1, 2).bytes();
   const auto first = Program::decode(bytes);

@@ -156,15 +156,22 @@ def test_the_bytes_describe_memory_nodes():
         "element_bytes": 4,
         "bytes": 4 * SIZE,
         "buffers": [(4, 0, 4 * SIZE)],
+        "accesses": [("to", False, True)],
         "dependencies": [],
+        "hazards": [],
     }
     assert copy == {
         "memcpy": 2 * SIZE,
         "buffers": [(4, 0, 2 * SIZE), (2, 2 * SIZE, 2 * SIZE)],
+        "accesses": [("from", True, False), ("to", False, True)],
         "dependencies": [1],
+        "hazards": [(1, "read-after-write", 0, 0, 2 * SIZE)],
     }
     assert (narrow["memset"], narrow["element_bytes"]) == (0x4040, 2)
     assert [node["dependencies"] for node in described["nodes"]] == [[], [0], [1], [1], [3], []]
+    assert described["graphs"] == [[0, 5, 1, 2, 3, 4]]  # by level
+    cut = _core.describe_program(fill_and_copy_program().encode(), 3)["graphs"]
+    assert cut == [[0, 5, 1], [2, 3, 4]]
 
 
 @pytest.mark.parametrize("settings", [{"use_graphs": False}, {"graph_after": 0}, {"debug": True}])
