@@ -20,6 +20,7 @@ from jax_graphenc.errors import (
     ReferenceUsedWarning,
     UnsupportedOnCpuError,
 )
+from jax_graphenc.explain import Explanation, explain
 from jax_graphenc.graph import graph
 from jax_graphenc.kernel import CudaKernel
 from jax_graphenc.launch import cdiv
@@ -39,6 +40,7 @@ __all__ = [
     "CudaModule",
     "DeviceInfo",
     "Encoder",
+    "Explanation",
     "GatherWarning",
     "GraphBreakError",
     "GraphLimits",
@@ -56,6 +58,7 @@ __all__ = [
     "cuda_module",
     "device_info",
     "driver_calls",
+    "explain",
     "export_checks",
     "graph",
     "graph_limits",

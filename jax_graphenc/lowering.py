@@ -66,10 +66,19 @@ def lower_call(
             "Name the dimensions that may be split in cuda_kernel(..., sharding=), with _ for "
             "those that may not, or call it inside jax.shard_map, where it sees each device's part",
         )
+    made, uncaptured = program_of(call, kernel, ctx.avals_in)
+    return emit(ctx, operands, made, uncaptured=uncaptured)
+
+
+def program_of(
+    call: KernelCall, kernel: program.Kernel, avals: Sequence[Any]
+) -> tuple[program.Program, bool]:
+    """A lone kernel's program, and whether it is kept out of XLA's command buffers."""
     builder = ProgramBuilder(call.label)
-    arguments = [builder.argument(size_of(aval)) for aval in ctx.avals_in]
-    made = builder.build(builder.launch(call, kernel, arguments))
-    return emit(ctx, operands, made, uncaptured=call.uncaptured or is_large(made))
+    made = builder.build(
+        builder.launch(call, kernel, [builder.argument(size_of(aval)) for aval in avals])
+    )
+    return made, call.uncaptured or is_large(made)
 
 
 def is_large(made: program.Program) -> bool:

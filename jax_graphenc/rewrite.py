@@ -207,12 +207,7 @@ def _lower(
     # A program cannot be split: kernels that can be are left to XLA, one by one.
     if not strict and sharding.is_partitioned(ctx) and _has(jaxpr.jaxpr, _splits):
         return _lower_jaxpr(ctx, operands, jaxpr, name)
-    try:
-        target = target_of(platform)
-    except NoGpuError as error:
-        raise RuntimeError(f"region '{name}' cannot be lowered for CUDA: {error}") from None
-    with _collector_paused():
-        new = Rewriter(name, target).rewrite(jaxpr)
+    new = with_programs(platform, jaxpr, name)
     if sharding.is_partitioned(ctx) and _has(new.jaxpr, lambda eqn: eqn.primitive is program_p):
         sharding.warn_of_gather(
             ctx,
@@ -221,6 +216,16 @@ def _lower(
             + ("" if strict else ", or give its kernels cuda_kernel(..., sharding=)"),
         )
     return _lower_jaxpr(ctx, operands, new, name)
+
+
+def with_programs(platform: str, jaxpr: core.ClosedJaxpr, name: str) -> core.ClosedJaxpr:
+    """A region's jaxpr with programs in it, as it is lowered for a platform."""
+    try:
+        target = target_of(platform)
+    except NoGpuError as error:
+        raise RuntimeError(f"region '{name}' cannot be lowered for CUDA: {error}") from None
+    with _collector_paused():
+        return Rewriter(name, target).rewrite(jaxpr)
 
 
 @contextlib.contextmanager

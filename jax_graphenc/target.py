@@ -83,6 +83,8 @@ def _limits_of(name: str) -> dict[str, Any]:
         "name": name,
         "max_cluster": _PORTABLE_CLUSTER if capability >= 90 else 1,
         "cooperative_launch": True,
+        "compute_major": capability // 10,
+        "compute_minor": capability % 10,
     }
     if capability in _SHARED_KB:
         limits["shared_memory_per_block_optin"] = _SHARED_KB[capability] * 1024

@@ -1,0 +1,361 @@
+"""``jge.explain``: what a function's kernels become, without running it."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend import core, source_info_util
+from jax.interpreters import partial_eval
+
+from jax_graphenc import _core, explain_dot, explain_text, program
+from jax_graphenc.compiled_call import compile_for
+from jax_graphenc.equations import Kind, kind_of
+from jax_graphenc.explain_data import Memory, Operation, Program, describe
+from jax_graphenc.jaxprs import inner_call
+from jax_graphenc.lowering import program_of
+from jax_graphenc.options import current as current_options
+from jax_graphenc.primitives import kernel_p, program_p
+from jax_graphenc.region import region_p
+from jax_graphenc.rewrite import with_programs
+from jax_graphenc.target import Target, target_of
+
+__all__ = ["Explanation", "explain"]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What a function's kernels become: programs, their nodes and edges, and what splits regions.
+
+    ``print`` shows it in as many columns as the terminal has, and notebooks as a picture, where
+    Graphviz is installed. Steps that repeat are shown once, with how often they come; ``full=True``
+    shows each.
+
+    Attributes:
+        function: its name.
+        target: what kernels are compiled for: ``"cpu"``, ``"sm_90a"``.
+        programs: the custom calls, in order. One in a loop is there once.
+        scratch_reuse: the option of that name, by which scratch memory was planned.
+        references: kernels whose ``reference=`` runs in their place, on the CPU.
+    """
+
+    function: str
+    target: str
+    programs: tuple[Program, ...]
+    references: tuple[Operation, ...]
+    scratch_reuse: str
+
+    def text(self, *, width: int | None = None, full: bool = False) -> str:
+        """The report as text.
+
+        Args:
+            width: columns that a line may have; the terminal's by default.
+            full: shows each node, however many are alike.
+        """
+        return explain_text.text(self, width, full=full)
+
+    def dot(self, *, full: bool = False) -> str:
+        """The report as a drawing in Graphviz's language.
+
+        Args:
+            full: draws each node, however many are alike.
+
+        Raises:
+            ModuleNotFoundError: without the Python package ``graphviz``.
+        """
+        return str(explain_dot.digraph(self, full=full).source)
+
+    def svg(self, *, full: bool = False) -> str:
+        """The report as a picture.
+
+        Args:
+            full: draws each node, however many are alike.
+
+        Raises:
+            FileNotFoundError: if Graphviz's program ``dot`` is not installed.
+            ModuleNotFoundError: without the Python package ``graphviz``.
+        """
+        return explain_dot.render(explain_dot.digraph(self, full=full), "svg").decode()
+
+    def save(self, path: str | os.PathLike[str], *, full: bool = False) -> None:
+        """Writes the report to a file, as its suffix says.
+
+        Args:
+            path: ends in ``.txt``, ``.dot`` or ``.gv``, or in a format of Graphviz's, such as
+                ``.svg``, ``.pdf`` and ``.png``.
+            full: shows each node, however many are alike.
+
+        Raises:
+            ValueError: for another suffix.
+            FileNotFoundError: for a picture, if Graphviz's program ``dot`` is not installed.
+        """
+        path = Path(path)
+        suffix = path.suffix.removeprefix(".")
+        if suffix == "txt":
+            data = (self.text(width=100, full=full) + "\n").encode()
+        elif suffix in ("dot", "gv"):
+            data = self.dot(full=full).encode()
+        elif suffix in explain_dot.FORMATS:
+            data = explain_dot.render(explain_dot.digraph(self, full=full), suffix)
+        else:
+            known = ", ".join(f".{name}" for name in ("txt", "dot", "gv", *explain_dot.FORMATS))
+            raise ValueError(
+                f"explain: cannot save {str(path)!r}: a path that ends in one of "
+                f"{known} is expected"
+            )
+        path.write_bytes(data)
+
+    def __str__(self) -> str:
+        return self.text()
+
+    __repr__ = __str__
+
+    def _repr_svg_(self) -> str | None:
+        try:
+            return self.svg()
+        except (FileNotFoundError, ModuleNotFoundError):
+            return None  # the notebook shows the text
+
+
+def explain(
+    fn: Callable[..., Any], /, *args: Any, platform: str | None = None, **kwargs: Any
+) -> Explanation:
+    """Tells what a function's kernels become when it is lowered; runs nothing.
+
+    The function is traced and its regions are cut, compiled and encoded as lowering does, and the
+    native part decodes the result as XLA would have it do: what is shown is what will run. Under
+    ``jax.jit`` with arguments that are split over devices, what is shown is what each kernel and
+    region would be on one device.
+
+    Args:
+        fn: a function of arrays, such as one made by ``jax.jit``, ``jge.graph``,
+            ``jge.cuda_kernel``, ``jax.grad`` or ``jax.vmap``.
+        *args: its arguments; arrays may be given as ``jax.ShapeDtypeStruct``. Python's values are
+            traced if ``fn`` is a ``jax.jit`` function, and constants otherwise.
+        platform: ``"cpu"`` or ``"cuda"``; JAX's default by default. For a GPU that is not here,
+            name it with ``jge.options(cuda_targets="sm_90a")``.
+        **kwargs: its arguments by keyword, likewise.
+
+    Raises:
+        TypeError: if ``fn`` is not callable.
+        ValueError: for a platform that kernels do not run on.
+        RuntimeError: for ``"cuda"`` without a GPU and without ``cuda_targets``.
+        KernelCompileError, LaunchLimitError: as the function's lowering does.
+    """
+    if not callable(fn):
+        raise TypeError(f"explain: fn={fn!r} is not callable: a function of arrays is expected")
+    if platform is None:
+        platform = jax.default_backend()
+    platform = {"gpu": "cuda"}.get(platform, platform)
+    if platform not in ("cpu", "cuda"):
+        raise ValueError(f"explain: platform={platform!r}: 'cpu' or 'cuda' is expected")
+    target = target_of(platform)
+    collector = _Collector(target)
+    collector.walk(_traced(fn, args, kwargs), _Place())
+    references = Counter(collector.references)
+    return Explanation(
+        _name_of(fn),
+        ",".join(target.architectures),
+        tuple(collector.programs),
+        tuple(replace(operation, count=n) for operation, n in references.items()),
+        current_options().scratch_reuse,
+    )
+
+
+def _traced(fn: Callable[..., Any], args: Any, kwargs: Any) -> core.Jaxpr:
+    if hasattr(fn, "trace"):  # jax.jit knows which arguments are static
+        return _jaxpr_of(fn, *args, **kwargs)
+    leaves, tree = jax.tree.flatten((args, kwargs))
+    is_array = [hasattr(x, "shape") and not isinstance(x, np.generic) for x in leaves]
+
+    def of_arrays(*arrays: Any) -> Any:
+        given = iter(arrays)
+        whole = [next(given) if a else x for a, x in zip(is_array, leaves, strict=True)]
+        args, kwargs = jax.tree.unflatten(tree, whole)
+        return fn(*args, **kwargs)
+
+    return _jaxpr_of(jax.jit(of_arrays), *itertools.compress(leaves, is_array))
+
+
+def _jaxpr_of(jitted: Any, *args: Any, **kwargs: Any) -> core.Jaxpr:
+    jaxpr = jitted.trace(*args, **kwargs).jaxpr.jaxpr
+    # Before it lowers, jax.jit leaves out what no result needs.
+    needed: core.Jaxpr = partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))[0]
+    return needed
+
+
+def _name_of(fn: Any) -> str:
+    while not hasattr(fn, "__name__") and hasattr(fn, "func"):
+        fn = fn.func  # functools.partial
+    return str(getattr(fn, "__name__", None) or getattr(fn, "name", type(fn).__name__))
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where in the function an equation is."""
+
+    region: str | None = None
+    where: str = ""
+    inside: tuple[str, ...] = ()
+
+
+class _Collector:
+    """Finds the programs of a jaxpr, as its lowering makes them."""
+
+    def __init__(self, target: Target) -> None:
+        self.programs: list[Program] = []
+        self.references: list[Operation] = []
+        self._target = target
+        info = target.infos[0]  # of PTX nothing is known
+        limits = _core.graph_limits(info.get("compute_major", 0), info.get("compute_minor", 0))
+        self._max_ops: int = limits["max_ops"]
+        options = current_options()
+        self._use_graphs = options.use_graphs and not options.debug
+
+    def walk(self, jaxpr: core.Jaxpr, place: _Place) -> None:
+        between = _between_programs(jaxpr) if place.region is not None else {}
+        for i, eqn in enumerate(jaxpr.eqns):
+            first = len(self.programs)
+            self._visit(eqn, replace(place, where=_line(eqn) or place.where), place)
+            if i in between and len(self.programs) > first:
+                found = replace(self.programs[first], split_by=between[i])
+                self.programs[first] = found
+
+    def _visit(self, eqn: core.JaxprEqn, here: _Place, outside: _Place) -> None:
+        params = eqn.params
+        if eqn.primitive is region_p:
+            new = with_programs(self._target.platform, params["jaxpr"], params["name"])
+            self.walk(new.jaxpr, replace(here, region=params["name"]))
+        elif eqn.primitive is program_p:
+            # Its own line is that of some kernel inside.
+            self._add(eqn, params["program"], params["uncaptured"], outside)
+        elif eqn.primitive is kernel_p:
+            call = params["call"]
+            kernel = compile_for(call, self._target)
+            if kernel is None:
+                self.references.append(Operation(call.label, here.where))
+            else:
+                made, uncaptured = program_of(call, kernel, [v.aval for v in eqn.invars])
+                self._add(eqn, made, uncaptured, here)
+        elif (inner := inner_call(eqn)) is not None:
+            self.walk(inner.jaxpr, here)
+        else:
+            for inside, body in _bodies(eqn):
+                self.walk(body, replace(here, inside=(*here.inside, inside)))
+
+    def _add(
+        self, eqn: core.JaxprEqn, made: program.Program, uncaptured: bool, place: _Place
+    ) -> None:
+        arguments = [
+            Memory(f"arg{i}", _type(v), size)
+            for i, (v, size) in enumerate(zip(eqn.invars, made.arguments, strict=True))
+        ]
+        shared = {result: argument for argument, result in made.aliases}
+        results = [
+            Memory("scratch", "", size)
+            if i == made.scratch
+            else Memory(
+                f"out{i}", _type(eqn.outvars[i]), size, f"arg{shared[i]}" if i in shared else ""
+            )
+            for i, size in enumerate(made.results)
+        ]
+        self.programs.append(
+            describe(
+                made.encode(),
+                arguments,
+                results,
+                self._max_ops,
+                self._use_graphs and len(made.nodes) > 1,
+                name=made.name,
+                region=place.region,
+                where=place.where,
+                inside=place.inside,
+                split_by=(),
+                uncaptured=uncaptured,
+            )
+        )
+
+
+def _bodies(eqn: core.JaxprEqn) -> Iterator[tuple[str, core.Jaxpr]]:
+    """The jaxprs of control flow and the like, each with what it is."""
+    name = eqn.primitive.name
+    line = _line(eqn)
+    at = f" at {line}" if line else ""
+    for i, body in enumerate(core.jaxprs_in_params(eqn.params)):
+        what = name
+        if name == "scan":
+            what = f"scan of {eqn.params['length']} steps"
+        elif name == "cond":
+            what = f"branch {i} of cond"
+        yield what + at, body
+
+
+def _holds_program(eqn: core.JaxprEqn) -> bool:
+    return eqn.primitive is program_p or any(
+        any(map(_holds_program, body.eqns)) for body in core.jaxprs_in_params(eqn.params)
+    )
+
+
+def _between_programs(jaxpr: core.Jaxpr) -> dict[int, tuple[Operation, ...]]:
+    """What must run behind one program and before another, by the position of the other.
+
+    Loops and branches that hold programs count as such.
+    """
+    eqns = jaxpr.eqns
+    holds = [_holds_program(eqn) for eqn in eqns]
+    behind: set[core.Var] = set()
+    waits = []
+    for eqn, program_inside in zip(eqns, holds, strict=True):
+        waits.append(not behind.isdisjoint(_vars(eqn.invars)))
+        if program_inside or waits[-1]:
+            behind.update(eqn.outvars)
+    needed: set[core.Var] = set()
+    on_the_way = []
+    for eqn, program_inside, wait in reversed(list(zip(eqns, holds, waits, strict=True))):
+        leads = not needed.isdisjoint(eqn.outvars)
+        if program_inside or leads:
+            needed.update(_vars(eqn.invars))
+        on_the_way.append(
+            wait and leads and not program_inside and kind_of(eqn) not in (Kind.VIEW, Kind.FILL)
+        )
+    found: dict[int, tuple[Operation, ...]] = {}
+    operations: list[Operation] = []
+    for i, (eqn, program_inside, counts) in enumerate(
+        zip(eqns, holds, reversed(on_the_way), strict=True)
+    ):
+        if counts:
+            operations.append(Operation(_what(eqn), _line(eqn)))
+        if program_inside:
+            found[i] = tuple(replace(op, count=n) for op, n in Counter(operations).items())
+            operations = []
+    return found
+
+
+def _vars(atoms: Sequence[Any]) -> Iterator[core.Var]:
+    return (atom for atom in atoms if isinstance(atom, core.Var))
+
+
+def _what(eqn: core.JaxprEqn) -> str:
+    if eqn.primitive is kernel_p:
+        return f"{eqn.params['call'].label} (its reference)"
+    name = eqn.params.get("name")
+    return f"{eqn.primitive.name} {name}" if isinstance(name, str) else str(eqn.primitive.name)
+
+
+def _type(v: Any) -> str:
+    return str(v.aval.str_short(short_dtypes=True))
+
+
+def _line(eqn: core.JaxprEqn) -> str:
+    """``file:line (function)`` of the user's, the file relative to the current folder if below."""
+    line: str = source_info_util.summarize(eqn.source_info)
+    line = re.sub(r":(\d+):\d+", r":\1", line)
+    return line.removeprefix(os.getcwd() + os.sep)

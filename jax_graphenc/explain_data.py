@@ -1,0 +1,227 @@
+"""What ``jge.explain`` tells of a program, as the native part decodes and records it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from jax_graphenc import _core
+from jax_graphenc.program import Dim3
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """A buffer of a program.
+
+    Attributes:
+        name: ``arg0``, ``out0`` or ``scratch``.
+        type: dtype and shape, ``f32[3,512]``; of scratch memory ``""``.
+        bytes: its size.
+        shares: the argument whose memory a result has, or ``""``.
+    """
+
+    name: str
+    type: str
+    bytes: int
+    shares: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What a node does with one of its pointers.
+
+    Attributes:
+        parameter: its name in the kernel's source; ``from`` and ``to`` of fills and copies.
+        memory: the buffer.
+        begin, end: the bytes of the buffer that the node may touch.
+        reads, writes: what it does with them.
+    """
+
+    parameter: str
+    memory: Memory
+    begin: int
+    end: int
+    reads: bool
+    writes: bool
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether this is all of the buffer."""
+        return self.begin == 0 and self.end == self.memory.bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Hazard:
+    """Bytes that two nodes touch, at least one of which writes them.
+
+    Attributes:
+        kind: ``read-after-write``, ``write-after-read`` or ``write-after-write``. An access of the
+            later node that both reads and writes counts as one that reads.
+        use: the later node's access.
+        begin, end: the bytes of its buffer.
+    """
+
+    kind: str
+    use: Use
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A node must wait for an earlier one; edges that others imply are not there.
+
+    Attributes:
+        on: the earlier node.
+        hazards: why.
+    """
+
+    on: int
+    hazards: tuple[Hazard, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A kernel, fill or copy.
+
+    Attributes:
+        index: its number in the program.
+        label: the kernel's name as the user knows it, ``fill`` or ``copy``.
+        launch: grid, block and cluster; ``None`` for what is no kernel.
+        shared_bytes: dynamic shared memory of each block.
+        cooperative: whether all blocks must run at the same time.
+        uses: its pointers, in the kernel's order.
+        after: the nodes that it waits for.
+    """
+
+    index: int
+    label: str
+    launch: tuple[Dim3, Dim3, Dim3] | None
+    shared_bytes: int
+    cooperative: bool
+    uses: tuple[Use, ...]
+    after: tuple[Edge, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """Something that XLA does, and where it is written."""
+
+    name: str
+    where: str
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A custom call of the lowered function.
+
+    Attributes:
+        name: of the program.
+        region: of the region that it belongs to, or ``None`` for a lone kernel.
+        where: file, line and function of the call of the region or kernel, if it is known.
+        inside: the control flow that it is in, the outermost first: ``scan of 10 steps``.
+        split_by: what XLA does between the region's previous program and this one, because of which
+            they are two.
+        uncaptured: whether it is kept out of XLA's command buffers.
+        encoded: the bytes that the custom call carries.
+        arguments, results: of the custom call, scratch memory excluded.
+        scratch: memory for what lives only inside, if there is any.
+        nodes: by number.
+        graphs: the numbers of the nodes in each graph that the encoder makes of it, in order. A
+            graph is committed where the next one begins; a level of the data flow is never split.
+            Empty if the nodes are launched one by one.
+        max_ops: nodes with which a graph is full.
+    """
+
+    name: str
+    region: str | None
+    where: str
+    inside: tuple[str, ...]
+    split_by: tuple[Operation, ...]
+    uncaptured: bool
+    encoded: bytes = field(repr=False)
+    arguments: tuple[Memory, ...]
+    results: tuple[Memory, ...]
+    scratch: Memory | None
+    nodes: tuple[Node, ...] = field(repr=False)
+    graphs: tuple[tuple[int, ...], ...] = field(repr=False)
+    max_ops: int
+
+    @property
+    def edges(self) -> int:
+        """How many edges there are."""
+        return sum(len(node.after) for node in self.nodes)
+
+    def kernels(self) -> dict[str, int]:
+        """How often each kernel is launched; fills and copies count as such."""
+        return dict(Counter(node.label for node in self.nodes))
+
+    def scratch_values(self) -> tuple[int, int]:
+        """How many values are made in scratch memory, and their bytes in all."""
+        made = [
+            use.end - use.begin
+            for node in self.nodes
+            for use in node.uses
+            if use.memory is self.scratch and use.writes and not use.reads
+        ]
+        return len(made), sum(made)
+
+
+def describe(
+    encoded: bytes,
+    arguments: Sequence[Memory],
+    results: Sequence[Memory],
+    max_ops: int,
+    use_graphs: bool,
+    **of_the_call: Any,
+) -> Program:
+    """Lets the native part decode a program, and record its edges as XLA's instantiation does.
+
+    Args:
+        encoded: the program's bytes.
+        arguments: its buffers.
+        results: likewise, scratch memory among them.
+        max_ops: nodes with which a graph is full.
+        use_graphs: whether there are any.
+        **of_the_call: what else ``Program`` has.
+    """
+    told = _core.describe_program(encoded, max_ops)
+    scratch = None if told["scratch"] is None else results[told["scratch"]]
+    return Program(
+        encoded=encoded,
+        arguments=tuple(arguments),
+        results=tuple(memory for memory in results if memory is not scratch),
+        scratch=scratch,
+        nodes=tuple(_node(i, n, [*arguments, *results]) for i, n in enumerate(told["nodes"])),
+        graphs=tuple(map(tuple, told["graphs"] if use_graphs else ())),
+        max_ops=max_ops,
+        **of_the_call,
+    )
+
+
+def _node(index: int, told: dict[str, Any], buffers: Sequence[Memory]) -> Node:
+    uses = tuple(
+        Use(name, buffers[buffer], offset, offset + size, reads, writes)
+        for (buffer, offset, size), (name, reads, writes) in zip(
+            told["buffers"], told["accesses"], strict=True
+        )
+    )
+    hazards: dict[int, list[Hazard]] = {on: [] for on in told["dependencies"]}
+    for on, kind, use, begin, end in told["hazards"]:
+        known = hazards[on]
+        # Ranges that were written apart are told apart.
+        if known and (known[-1].kind, known[-1].use, known[-1].end) == (kind, uses[use], begin):
+            begin = known.pop().begin
+        known.append(Hazard(kind, uses[use], begin, end))
+    return Node(
+        index,
+        told.get("kernel", "fill" if "memset" in told else "copy"),
+        (told["grid"], told["block"], told["cluster"]) if "kernel" in told else None,
+        told.get("shared_bytes", 0),
+        told.get("cooperative", False),
+        uses,
+        tuple(Edge(on, tuple(found)) for on, found in hazards.items()),
+    )
