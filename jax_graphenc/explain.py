@@ -31,13 +31,17 @@ from jax_graphenc.target import Target, target_of
 __all__ = ["Explanation", "explain"]
 
 
+# A notebook shows no larger picture by itself: nobody could read it.
+_MOST_BOXES = 400
+
+
 @dataclass(frozen=True)
 class Explanation:
     """What a function's kernels become: programs, their nodes and edges, and what splits regions.
 
     ``print`` shows it in as many columns as the terminal has, and notebooks as a picture, where
-    Graphviz is installed. Steps that repeat are shown once, with how often they come; ``full=True``
-    shows each.
+    Graphviz is installed. Steps that repeat are shown once, with how often they come, and of many
+    different nodes the first; ``full=True`` shows all.
 
     Attributes:
         function: its name.
@@ -119,6 +123,8 @@ class Explanation:
     __repr__ = __str__
 
     def _repr_svg_(self) -> str | None:
+        if explain_dot.boxes(self) > _MOST_BOXES:
+            return None
         try:
             return self.svg()
         except (FileNotFoundError, ModuleNotFoundError):

@@ -68,6 +68,14 @@ def digraph(explanation: Explanation, *, full: bool) -> graphviz.Digraph:
     return drawing
 
 
+def boxes(explanation: Explanation) -> int:
+    """How many nodes the drawing shows."""
+    return sum(
+        len(set(layout(program, full=False).shown))
+        for *_, program in words.repeated(explanation.programs, full=False)
+    )
+
+
 def render(drawing: graphviz.Digraph, format: str) -> bytes:
     """A picture of a drawing.
 

@@ -51,6 +51,13 @@ def runs(
     while at < len(items):
         best = Run(at, 1, 1)
         for period in range(1, 1 if full else min(_MAX_PERIOD, len(items) - at) + 1):
+            # One that ends no later than the best is not looked at further.
+            if best.stop == len(items):
+                break
+            if best.stop >= at + period and not similar(
+                items[best.stop - period], items[best.stop]
+            ):
+                continue
             end = at + period
             while end < len(items) and similar(items[end - period], items[end]):
                 end += 1

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _LEAST_WIDTH = 40
 _HELD = "\xa0"  # a space at which no line ends
 _CUTS_SHOWN = 8
+_MOST_NODES = 100  # of a program, if not all are asked for
 
 
 def text(explanation: Explanation, width: int | None, *, full: bool) -> str:
@@ -100,6 +101,8 @@ def _program(
     if program.scratch:
         yield 2, 12, f"{'scratch':<12}{scratch(explanation, program)}"
     plan = layout(program, full=full)
+    left = len(set(plan.shown))
+    most = left if full else _MOST_NODES
     for over in plan.runs:
         indent = 2
         if over.count > 1:
@@ -109,6 +112,11 @@ def _program(
             if len(plan.graphs) > 1:
                 yield indent, 2, f"graph {graph.number + 1}: {counted(len(graph.nodes), 'node')}"
             for run in graph.runs:
+                if most <= 0:
+                    yield indent, 2, f"... and {left} more that are not alike: full=True shows them"
+                    return
+                most -= run.period
+                left -= run.period
                 yield from _run(program, graph, run, indent + 2)
 
 

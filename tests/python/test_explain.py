@@ -91,7 +91,7 @@ def partly_looped(x, y):
         u = jnp.sin(bump(axpy(u, y, a=1.0)))
         return axpy(u, y, a=2.0), None
 
-    x, _ = jax.lax.scan(step, bump(x), length=10)
+    x, _ = jax.lax.scan(step, bump(jnp.tanh(x)), length=10)
     return jax.lax.cond(x[0] > 0, lambda: axpy(x, y, a=2.0), lambda: bump(x))
 
 
@@ -231,7 +231,8 @@ def test_edges_say_which_hazard_and_where():
         Memset(4, 0, part(32, 40)),
         Memcpy(part(20, 36), part(0, 16)),
     )
-    (told,) = jge.explain(in_place(*nodes), jnp.ones(10)).programs
+    explanation = jge.explain(in_place(*nodes), jnp.ones(10))
+    (told,) = explanation.programs
     edges = {
         (edge.on, node.index, h.kind, h.use.parameter, h.begin, h.end)
         for node in told.nodes
@@ -247,9 +248,20 @@ def test_edges_say_which_hazard_and_where():
         (3, 4, "read-after-write", "from", 32, 36),
     }
     assert told.edges == 4
+    # What another node has read in between is one range all the same.
+    nodes = (
+        Memset(4, 0, part(0, 24)),
+        Memcpy(part(8, 12), part(36, 40)),
+        Memcpy(part(4, 20), part(20, 36)),
+    )
+    (again,) = jge.explain(in_place(*nodes), jnp.ones(10)).programs
+    (edge,) = again.nodes[2].after
+    assert [(h.kind, h.begin, h.end) for h in edge.hazards] == [
+        ("read-after-write", 4, 20),
+        ("write-after-write", 20, 24),
+    ]
     assert told.results[0].shares == "arg0"
-    text = jge.explain(in_place(*nodes), jnp.ones(10)).text(width=100)
-    assert "out0 float32[10]" not in text
+    text = explanation.text(width=100)
     assert "after #1: write-after-read of to in out0[12:16], write-after-write of to in" in text
 
 
@@ -276,6 +288,8 @@ def test_scratch_memory_is_what_xla_allocates():
     assert told.scratch.bytes == jge.stats()["scratch_bytes"] == 2 * 1280
     assert told.scratch_values() == (199, 199 * 1200)
     assert told.kernels() == {"axpy": 200}
+    updated = jge.graph(lambda x, y: axpy(bump(bump(axpy(x, y, a=1.0))), y, a=1.0))
+    assert jge.explain(updated, X, ONE).programs[0].scratch_values() == (1, 1200)
 
 
 def needs_nvrtc():
@@ -346,6 +360,22 @@ def test_text_fits_and_is_short(function, width):
     assert len(short.splitlines()) < 75
     nodes = sum(len(p.nodes) for p in told.programs)
     assert Counter(re.findall(r"#\d+ +axpy", full)).total() == nodes
+
+
+def test_many_different_nodes_are_cut_short():
+    @jge.graph
+    def tangle(x, y):
+        values, rng = [x, y], random.Random(0)
+        for i in range(1000):
+            values.append(axpy(values[rng.randrange(max(0, i - 3), i + 2)], y, a=1.0))
+        return values
+
+    told = jge.explain(tangle, X, ONE)
+    text = told.text(width=80)
+    assert "more that are not alike: full=True shows them" in text
+    assert len(text.splitlines()) < 600
+    assert told.text(width=80, full=True).count("axpy  grid") == 1000
+    assert told._repr_svg_() is None
 
 
 def test_print_takes_the_terminals_width(monkeypatch):
