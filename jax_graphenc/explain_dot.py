@@ -144,7 +144,7 @@ class _Drawing:
         title = words.title(number, program)
         if self._last > number:
             title += f", and {self._last - number} more like it"
-        more = [*words.places(program), words.run_by(self._explanation, program)]
+        more = [*words.places(program), f"run by {words.run_by(self._explanation, program)}"]
         if len(program.graphs) > 1:
             more.append(f"cut {words.cuts(program)}")
         more += words.buffers(program.arguments)

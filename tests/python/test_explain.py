@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import PartitionSpec as P
 
 import jax_graphenc as jge
 from jax_graphenc.cli import explain as command
@@ -126,6 +127,14 @@ FUNCTIONS = {
     "loop that is left to XLA": partly_looped,
     "gradient": jax.grad(mixed, argnums=(0, 1)),
     "gradient of a region": jax.grad(lambda x, y: jnp.sum(jge.graph(mixed)(x, y))),
+    "recomputed": jax.grad(lambda x, y: jnp.sum(jax.checkpoint(mixed)(x, y) ** 2)),
+    "loop of unknown length": lambda x, y: jax.lax.while_loop(
+        lambda c: c[0] < 3, lambda u: split(u, y)[0], x
+    ),
+    "a device's part": lambda x, y: jax.shard_map(
+        split, mesh=jax.sharding.Mesh(jax.devices()[:1], "d"), in_specs=P("d"), out_specs=P("d")
+    )(x, y),
+    "traced value": jax.jit(lambda x, y: axpy(x, y, a=y[0])),
     "jitted": jax.jit(user),
 }
 
