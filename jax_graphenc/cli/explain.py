@@ -55,7 +55,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--target",
         metavar="sm_90a",
-        help="GPUs to compile for, with --platform cuda, as the option cuda_targets",
+        help="GPUs to compile for, here or not, as the option cuda_targets; implies cuda",
     )
     parser.add_argument("--full", action="store_true", help="leave out nothing that repeats")
     for format in ("dot", "svg"):
@@ -70,8 +70,9 @@ def run(arguments: argparse.Namespace) -> int:
     module, function = arguments.function
     positional, keywords = _given(arguments.shape, module)
     settings = {"cuda_targets": arguments.target} if arguments.target else {}
+    platform = "cuda" if arguments.target else arguments.platform
     with jge.options(**settings):
-        told = jge.explain(function, *positional, platform=arguments.platform, **keywords)
+        told = jge.explain(function, *positional, platform=platform, **keywords)
     print(told.text(full=arguments.full))
     try:
         if arguments.dot:

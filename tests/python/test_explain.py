@@ -510,6 +510,13 @@ def test_the_command_explains_a_function_of_a_file(tmp_path, capsys):
         assert "nowhere" in capsys.readouterr().err
 
 
+def test_the_command_compiles_for_a_target(tmp_path, capsys):
+    needs_nvrtc()
+    (tmp_path / "solver.py").write_text(MODULE)
+    assert run_command(f"{tmp_path}/solver.py:step", "--target", "sm_90a") == 0
+    assert "step, compiled for sm_90a: 2 programs" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
