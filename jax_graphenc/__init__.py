@@ -28,7 +28,15 @@ from jax_graphenc.lowering import export_checks
 from jax_graphenc.module import CudaModule, cuda_module
 from jax_graphenc.occupancy import KernelAttributes, Occupancy
 from jax_graphenc.options import options
-from jax_graphenc.statistics import driver_calls, reset_stats, stats
+from jax_graphenc.statistics import (
+    KernelTime,
+    KernelTimes,
+    Stats,
+    driver_calls,
+    kernel_times,
+    reset_stats,
+    stats,
+)
 
 __version__ = version(__name__)
 
@@ -46,10 +54,13 @@ __all__ = [
     "GraphLimits",
     "KernelCompileError",
     "KernelAttributes",
+    "KernelTime",
+    "KernelTimes",
     "LaunchLimitError",
     "NotTunedWarning",
     "Occupancy",
     "ReferenceUsedWarning",
+    "Stats",
     "UnsupportedOnCpuError",
     "autotune",
     "cdiv",
@@ -63,6 +74,7 @@ __all__ = [
     "graph",
     "graph_limits",
     "kernel_call",
+    "kernel_times",
     "options",
     "reset_stats",
     "stats",

@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -146,6 +146,21 @@ class BatchingRule:
     keywords: Keywords
 
 
+class Observed(NamedTuple):
+    """What the options that watch kernels ask of a call.
+
+    Attributes:
+        checked: what runs on the CPU is checked while it runs (``debug``).
+        uncaptured: it stays out of XLA's command buffers (``debug``, ``time_kernels``).
+    """
+
+    checked: bool = False
+    uncaptured: bool = False
+
+
+NOT_OBSERVED = Observed()
+
+
 @dataclass(frozen=True, slots=True)
 class KernelCall:
     """A kernel call as the equation's parameter carries it: hashed and compared by content.
@@ -167,7 +182,7 @@ class KernelCall:
             updated in place, or ``None`` for what the definition says of those; for
             ``"expand_dims"``, ``"broadcast_all"`` and calls that may be split only.
         max_batch_nodes: launches that a batch may become at once.
-        uncaptured: keeps the call out of XLA's command buffers.
+        observed: what the options that watch kernels ask of it.
         zero_init: names of outputs that are zeroed before the kernel runs.
         alignment: of every array, in bytes; what is not aligned is copied.
         batch: (size, which operands have it) for each dimension that ``jax.vmap`` added, the
@@ -191,7 +206,7 @@ class KernelCall:
     vmap: str | BatchingRule | None = None
     remake: Callable[[Sequence[Array], Sequence[Any] | None], KernelCall] | None = None
     max_batch_nodes: int = 256
-    uncaptured: bool = False
+    observed: Observed = NOT_OBSERVED
     zero_init: tuple[str, ...] = ()
     alignment: int = 16
     batch: tuple[tuple[int, tuple[bool, ...]], ...] = ()

@@ -40,8 +40,7 @@ def compile_for(call: KernelCall, target: Target) -> program.Kernel | None:
     try:
         for info in target.infos:
             check_device(call, info)
-        # What a call in debug mode runs on the CPU is checked while it runs.
-        checked = target.platform == "cpu" and call.uncaptured
+        checked = target.platform == "cpu" and call.observed.checked
         return _compile(call, ("cpu-checked",) if checked else target.architectures)
     except (CompilerNotFoundError, UnsupportedOnCpuError, LaunchLimitError) as error:
         if target.platform != "cpu" or call.reference is None or call.cpu == "source":

@@ -17,10 +17,12 @@ import numpy as np
 from jax_graphenc import arguments, launch, occupancy, sharding
 from jax_graphenc.batching import METHODS
 from jax_graphenc.call import (
+    NOT_OBSERVED,
     BatchingRule,
     CallParameter,
     CudaSource,
     KernelCall,
+    Observed,
     Prebuilt,
     Reference,
     bare_name,
@@ -275,7 +277,8 @@ class CudaKernel:
                 {k: concrete(value, k, self.__name__) for k, value in keywords.items()}
             )
             options = current_options()
-            kernel = self._specialized(shapes, values, options.debug, options.max_batch_nodes)
+            observed = Observed(options.debug, options.debug or options.time_kernels)
+            kernel = self._specialized(shapes, values, observed, options.max_batch_nodes)
             return kernel(*arrays)
         except Exception as error:
             shorten(error)
@@ -399,7 +402,7 @@ class CudaKernel:
         self,
         shapes: tuple[tuple[tuple[Any, ...], Any], ...],
         keywords: Keywords,
-        debug: bool,
+        observed: Observed,
         max_batch_nodes: int,
     ) -> Callable[..., Any]:
         """The kernel for inputs of these shapes, as a jitted function with its derivative rule.
@@ -408,7 +411,7 @@ class CudaKernel:
         time then costs a tenth of the first.
         """
         arrays = arguments.check_arrays(shapes, self._where)
-        call = replace(self.prepare(arrays, keywords, debug), max_batch_nodes=max_batch_nodes)
+        call = replace(self.prepare(arrays, keywords, observed), max_batch_nodes=max_batch_nodes)
         if self._sharding is not None:
             sharding.check(self._sharding, arrays, call.results, self.__name__)
         values = self._all_values(arrays, keywords)
@@ -429,7 +432,7 @@ class CudaKernel:
         self,
         arrays: Sequence[arguments.Array],
         keywords: Keywords,
-        debug: bool = False,
+        observed: Observed = NOT_OBSERVED,
         *,
         out_shape: Any = None,
         **launches: Any,
@@ -439,7 +442,7 @@ class CudaKernel:
         Args:
             arrays: shape and dtype of each input.
             keywords: the by-value parameters.
-            debug: keeps the call out of XLA's command buffers.
+            observed: what the options that watch kernels ask of it.
             out_shape: replaces the definition's, as do ``grid``, ``block``, ``shared_mem``,
                 ``cluster`` and ``cooperative``, which are values here.
             **launches: these.
@@ -506,8 +509,8 @@ class CudaKernel:
             reference=self._reference and Reference(self._reference, keywords),
             cpu=self._cpu,
             vmap=BatchingRule(self._vmap, keywords) if callable(self._vmap) else self._vmap,
-            remake=_Remake(self, given_keywords, debug) if remade else None,
-            uncaptured=debug,
+            remake=_Remake(self, given_keywords, observed) if remade else None,
+            observed=observed,
             zero_init=self._zero_init,
             alignment=self._alignment,
             sharding=self._sharding,
@@ -709,12 +712,12 @@ class _Remake:
 
     kernel: CudaKernel
     keywords: Keywords
-    debug: bool
+    observed: Observed
 
     def __call__(
         self, arrays: Sequence[arguments.Array], out_shape: Sequence[Any] | None
     ) -> KernelCall:
-        return self.kernel.prepare(arrays, self.keywords, self.debug, out_shape=out_shape)
+        return self.kernel.prepare(arrays, self.keywords, self.observed, out_shape=out_shape)
 
 
 def _vary_alike(inputs: Sequence[Any]) -> list[Any]:

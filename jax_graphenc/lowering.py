@@ -78,7 +78,7 @@ def program_of(
     made = builder.build(
         builder.launch(call, kernel, [builder.argument(size_of(aval)) for aval in avals])
     )
-    return made, call.uncaptured or is_large(made)
+    return made, call.observed.uncaptured or is_large(made)
 
 
 def is_large(made: program.Program) -> bool:

@@ -57,6 +57,9 @@ class Options:
         debug: synchronize after every kernel and name the one that failed; on the CPU, find
             accesses out of bounds and barriers that not all threads reach. Read when a call is
             traced (it keeps the call out of XLA's command buffers) and at each execution.
+        time_kernels: run the nodes of a program one after the other with an event between them,
+            wait for them, and add up their times for ``kernel_times()``. Read when a call is traced
+            (it keeps the call out of XLA's command buffers) and at each execution.
     """
 
     max_ops_per_graph: int | None = None
@@ -72,6 +75,7 @@ class Options:
     scratch_reuse: str = "path"
     cuda_targets: tuple[str, ...] = ()
     debug: bool = False
+    time_kernels: bool = False
 
 
 def _is_integer(value: Any, least: int) -> bool:
@@ -134,6 +138,7 @@ _KINDS = {
     "scratch_reuse": _REUSE,
     "cuda_targets": _TARGETS,
     "debug": _SWITCH,
+    "time_kernels": _SWITCH,
 }
 
 
@@ -181,6 +186,7 @@ def _install(options: Options) -> None:
         save_dot=str(options.save_dot or ""),
         time_driver_calls=options.time_driver_calls,
         debug=options.debug,
+        time_kernels=options.time_kernels,
     )
 
 

@@ -125,7 +125,7 @@ class Rewriter:
             {
                 "program": made,
                 "results": tuple(v.aval for v in outvars),
-                "uncaptured": any(call.uncaptured for call in calls) or is_large(made),
+                "uncaptured": any(call.observed.uncaptured for call in calls) or is_large(made),
             },
             core.no_effects,
             stage.equations[0].eqn.source_info,

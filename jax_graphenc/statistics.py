@@ -1,27 +1,111 @@
-"""Counters of what the package has done in this process."""
+"""What the package has done in this process: counters, and times of kernels and driver calls."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from jax_graphenc import _core
 from jax_graphenc.compiler import compile_counts, reset_counts
 
 
-def stats() -> dict[str, int]:
+class Stats(dict[str, int]):
+    """Counts by name; ``print`` shows them as a table."""
+
+    def __str__(self) -> str:
+        return _table([[name, f"{count:,}"] for name, count in self.items()])
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTime:
+    """How long the nodes of one name took in one program, or region; times in seconds.
+
+    Attributes:
+        program: name of the region, or of the kernel that was called alone; ``encoder`` for work
+            that ``jge.Encoder`` ran.
+        node: the kernel's name, ``memset``, ``copy`` or ``captured graph``.
+        calls: how many there were.
+        total: of all of them together.
+        least: of the fastest.
+        most: of the slowest.
+    """
+
+    program: str
+    node: str
+    calls: int
+    total: float
+    least: float
+    most: float
+
+
+class KernelTimes(tuple[KernelTime, ...]):
+    """Times by program and node, the largest total first; ``print`` shows them as a table."""
+
+    def __str__(self) -> str:
+        head = ["program", "node", "calls", "total ms", "share", "mean us", "least us", "most us"]
+        whole = sum(time.total for time in self) or 1.0
+        rows = [
+            [
+                time.program,
+                time.node,
+                f"{time.calls:,}",
+                f"{1e3 * time.total:.3f}",
+                f"{time.total / whole:.0%}",
+                f"{1e6 * time.total / time.calls:.2f}",
+                f"{1e6 * time.least:.2f}",
+                f"{1e6 * time.most:.2f}",
+            ]
+            for time in self
+        ]
+        return _table([head, *rows], names=2)
+
+
+def _table(rows: Sequence[Sequence[str]], names: int = 1) -> str:
+    """Columns of equal width: the first ``names`` of them to the left, numbers to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if i < names else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    )
+
+
+def stats() -> Stats:
     """What has been done since the process began or ``reset_stats`` was called.
 
     Returns:
-        Counts by name. ``programs`` decoded and the ``scratch_bytes`` of memory that their inner
-        values take, ``images_loaded``, ``encoders`` made; ``commits`` of batches, the ``nodes`` in
-        them (kernels, memsets, copies, captures, and the joins that end concurrent regions) and the
-        ``bytes`` of memory that they touch, each byte once per batch by hand and once per run of a
-        program; of these nodes, ``direct_launches`` straight onto a stream and ``captured_nodes``
-        added to a graph that XLA captures, which are counted then and not when XLA launches it;
-        ``graph_launches`` of executable graphs; of these graphs: ``instantiations``,
-        ``nodes_patched``, ``exec_hits`` and ``exec_misses`` in their cache, ``exec_evictions``, and
-        ``fallbacks_*`` by reason; of the compilers: ``compiled`` sources, ``disk_hits`` and
-        ``memory_hits``.
+        Counts by name, a dict that prints as a table. ``programs`` decoded and the
+        ``scratch_bytes`` of memory that their inner values take, ``images_loaded``, ``encoders``
+        made; ``commits`` of batches, the ``nodes`` in them (kernels, memsets, copies, captures, and
+        the joins that end concurrent regions) and the ``bytes`` of memory that they touch, each
+        byte once per batch by hand and once per run of a program; of these nodes,
+        ``direct_launches`` straight onto a stream and ``captured_nodes`` added to a graph that XLA
+        captures, which are counted then and not when XLA launches it; ``graph_launches`` of
+        executable graphs; of these graphs: ``instantiations``, ``nodes_patched``, ``exec_hits`` and
+        ``exec_misses`` in their cache, ``exec_evictions``, and ``fallbacks_*`` by reason; of the
+        compilers: ``compiled`` sources, ``disk_hits`` and ``memory_hits``.
     """
-    return {**_core.stats(), **compile_counts()}
+    return Stats({**_core.stats(), **compile_counts()})
+
+
+def kernel_times() -> KernelTimes:
+    """How long each kernel took, if ``options(time_kernels=True)`` was set.
+
+    Set it before the function is traced; what XLA has put into a command buffer of its own is not
+    seen. Nodes run one after the other, each between two events of one graph, so a time holds what
+    the GPU takes to begin a node, about a microsecond, and nothing that the host does; what could
+    run side by side takes its turn. On the CPU it is the time of the thread that runs the kernel.
+
+    Returns:
+        Times in seconds by program and kernel, since the process began or ``reset_stats`` was
+        called; a tuple that prints as a table.
+    """
+    return KernelTimes(
+        KernelTime(program, node, calls, 1e-3 * total, 1e-3 * least, 1e-3 * most)
+        for program, node, calls, total, least, most in _core.kernel_times()
+    )
 
 
 def driver_calls() -> dict[str, tuple[int, float]]:
@@ -36,5 +120,6 @@ def driver_calls() -> dict[str, tuple[int, float]]:
 def reset_stats() -> None:
     """Sets all counters and times to zero."""
     _core.reset_stats()
+    _core.reset_kernel_times()
     _core.reset_call_times()
     reset_counts()

@@ -7,6 +7,7 @@
 
 #include "core/dot.h"
 #include "core/error.h"
+#include "core/kernel_times.h"
 #include "core/options.h"
 #include "core/sink.h"
 #include "core/stats.h"
@@ -122,6 +123,10 @@ void Batch::hand_over(CUstream stream) {
   if (dot_wanted()) draw();
   if (is_capturing(device_.driver(), stream)) {
     CaptureSink sink(device_.driver(), stream);
+    give_all(sink);
+    sink.finish();
+  } else if (options().time_kernels && !options().debug) {
+    TimedSink sink(device_.driver(), stream, "encoder");
     give_all(sink);
     sink.finish();
   } else if (!replay(stream)) {

@@ -5,6 +5,7 @@
 
 #include "core/dot.h"
 #include "core/error.h"
+#include "core/kernel_times.h"
 #include "core/options.h"
 #include "core/range.h"
 #include "core/sink.h"
@@ -98,7 +99,11 @@ void Encoder::run(ProgramOnDevices::OnDevice& program, std::span<void* const> bu
   commit_locked();
   const Range range(program.loaded.program().name);
   const bool small = program.loaded.program().nodes.size() < kMinGraphNodes;
-  if (small || !options().use_graphs || options().debug) {
+  if (options().time_kernels && !options().debug) {
+    TimedSink sink(device_.driver(), stream_, program.loaded.program().name);
+    if (dot_wanted()) program.loaded.draw(buffers);
+    program.loaded.play(buffers, sink);
+  } else if (small || !options().use_graphs || options().debug) {
     LaunchSink sink(device_.driver(), stream_, options().debug);
     if (dot_wanted()) program.loaded.draw(buffers);
     program.loaded.play(buffers, sink);

@@ -18,6 +18,8 @@ struct Options {
   std::atomic<int> graph_after{1};
   // Synchronize after every kernel, so that a fault names the kernel that caused it.
   std::atomic<bool> debug{false};
+  // An event between any two nodes, for kernel_times().
+  std::atomic<bool> time_kernels{false};
 };
 
 inline Options& options() {

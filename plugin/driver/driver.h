@@ -83,6 +83,7 @@ namespace jge {
   X(cuGraphAddMemcpyNode, 10000)                       \
   X(cuGraphAddChildGraphNode, 10000)                   \
   X(cuGraphAddEmptyNode, 10000)                        \
+  X(cuGraphAddEventRecordNode, 11010)                  \
   X(cuGraphAddDependencies, 12030)                     \
   X(cuGraphKernelNodeGetParams, 12000)                 \
   X(cuGraphKernelNodeGetAttribute, 11000)              \

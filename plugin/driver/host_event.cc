@@ -11,7 +11,7 @@ void drain_event(Event& event) {
     throw Failure{CUDA_ERROR_CAPTURED_EVENT};
   }
   const std::shared_ptr<Record> record = event.record;
-  if (record) drain(record->queue, record->position);
+  if (record && record->queue) drain(record->queue, record->position);
 }
 
 // The stream goes on from the captured event too, and joins its capture if it was in none.
@@ -83,7 +83,7 @@ CUresult cuStreamWaitEvent(CUstream stream_handle, CUevent handle, unsigned flag
   } else if (stream.capture) {
     invalidate(*stream.capture);
     throw Failure{CUDA_ERROR_STREAM_CAPTURE_ISOLATION};
-  } else if (event.record && event.record->queue != stream.queue) {
+  } else if (event.record && event.record->queue && event.record->queue != stream.queue) {
     push(stream, {event.record, true, {}});
   }
   return CUDA_SUCCESS;
@@ -108,7 +108,9 @@ CUresult cuEventElapsedTime(float* milliseconds, CUevent start_handle, CUevent e
     require(event->record && !(event->flags & CU_EVENT_DISABLE_TIMING), CUDA_ERROR_INVALID_HANDLE);
   }
   for (const Event* event : {&start, &end}) {
-    require(event->record->queue->done >= event->record->position, CUDA_ERROR_NOT_READY);
+    const Record& record = *event->record;
+    require(record.queue ? record.queue->done >= record.position : record.time != 0,
+            CUDA_ERROR_NOT_READY);
   }
   *milliseconds = static_cast<float>(end.record->time - start.record->time) * 1e-6f;
   return CUDA_SUCCESS;

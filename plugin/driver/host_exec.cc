@@ -78,6 +78,10 @@ CUgraphExecUpdateResult compare(const HostOp&, const HostOp&) {
   return CU_GRAPH_EXEC_UPDATE_SUCCESS;
 }
 
+CUgraphExecUpdateResult compare(const EventOp&, const EventOp&) {
+  return CU_GRAPH_EXEC_UPDATE_SUCCESS;
+}
+
 // Allocations and frees: the address belongs to the graph that was instantiated.
 template <class T>
 CUgraphExecUpdateResult compare(const T& old_op, const T& new_op) {

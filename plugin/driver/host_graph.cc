@@ -42,8 +42,8 @@ const Graph& clonable(const Graph& graph) {
 }
 
 void print(std::FILE* file, const Graph& graph, const std::string& prefix) {
-  constexpr const char* kinds[] = {"kernel", "memset", "memcpy", "graph",
-                                   "empty",  "host",   "alloc",  "free"};
+  constexpr const char* kinds[] = {"kernel", "memset", "memcpy", "graph", "empty",
+                                   "host",   "alloc",  "free",   "event"};
   for (const auto& node : graph.nodes) {
     const std::string name = prefix + std::to_string(node->index);
     const auto* kernel = std::get_if<KernelOp>(&node->operation);
@@ -189,6 +189,19 @@ CUresult cuGraphAddChildGraphNode(CUgraphNode* node, CUgraph graph, const CUgrap
 CUresult cuGraphAddEmptyNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies,
                              std::size_t count) {
   return add(node, graph, dependencies, count, EmptyOp{});
+}
+
+// The event is reached anew with every launch of the graph.
+CUresult cuGraphAddEventRecordNode(CUgraphNode* node, CUgraph graph,
+                                   const CUgraphNode* dependencies, std::size_t count,
+                                   CUevent handle) {
+  Event& event = get<Event>(handle);
+  auto record = std::make_shared<Record>();
+  const CUresult result = add(node, graph, dependencies, count, EventOp{record});
+  event.record = std::move(record);
+  event.capture.reset();
+  event.nodes.clear();
+  return result;
 }
 
 // Adds all of the edges or none.

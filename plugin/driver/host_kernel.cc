@@ -139,6 +139,7 @@ CUresult run(const Operation& operation, std::mt19937_64* random, std::string& m
     std::memmove(memcpy->to, memcpy->from, memcpy->bytes);
   }
   if (const auto* host = std::get_if<HostOp>(&operation)) run(*host);
+  if (const auto* event = std::get_if<EventOp>(&operation)) event->record->time = now();
   if (const auto* child = std::get_if<ChildOp>(&operation)) {
     for (const std::size_t index : order_of(*child->graph, random)) {
       const CUresult result = run(child->graph->nodes[index]->operation, random, message);

@@ -147,6 +147,11 @@ struct Memory {
   CUdeviceptr pointer = 0;
 };
 
+struct Record;
+struct EventOp {
+  std::shared_ptr<Record> record;  // the event's, for as long as it is recorded nowhere else
+};
+
 // Their work is done by owning the memory: it is there as long as a graph that allocates it, or as
 // work queued before it is freed.
 struct AllocOp {
@@ -156,7 +161,7 @@ struct FreeOp {
   std::shared_ptr<const Memory> memory;
 };
 using Operation =
-    std::variant<KernelOp, MemsetOp, MemcpyOp, ChildOp, EmptyOp, HostOp, AllocOp, FreeOp>;
+    std::variant<KernelOp, MemsetOp, MemcpyOp, ChildOp, EmptyOp, HostOp, AllocOp, FreeOp, EventOp>;
 
 // Runs it on this thread; without the lock. `message` says what a failed kernel said.
 CUresult execute(const Operation& operation, std::optional<std::uint64_t> seed,
@@ -205,12 +210,13 @@ MemcpyOp memcpy_op(const CUDA_MEMCPY3D& params);
 
 struct Queue;
 
-// One recording of an event: the place in a queue, and when it was reached.
+// One recording of an event: the place in a queue, or none in a graph, and when it was reached.
 struct Record {
   std::shared_ptr<Queue> queue;
   std::uint64_t position = 0;
-  std::int64_t time = 0;  // nanoseconds of the steady clock
+  std::atomic<std::int64_t> time{0};  // nanoseconds of the steady clock; 0: not yet
 };
+std::int64_t now();
 
 struct Task {
   std::variant<Operation, std::shared_ptr<Record>> work;

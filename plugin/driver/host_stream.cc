@@ -6,11 +6,12 @@
 #include "driver/host_state.h"
 
 namespace jge::host {
-namespace {
 
 std::int64_t now() {
   return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
+
+namespace {
 
 void push_wait(Queue& queue, const std::shared_ptr<Queue>& other) {
   if (other->done == other->pushed) return;

@@ -15,6 +15,7 @@
 #include "core/handle.h"
 #include "core/image.h"
 #include "core/image_bytes.h"
+#include "core/kernel_times.h"
 #include "core/options.h"
 #include "core/program.h"
 #include "core/runtime.h"
@@ -83,7 +84,8 @@ nb::dict stats() {
 }
 
 void set_options(int max_ops_per_graph, int max_mb_per_graph, bool use_graphs, int graph_cache_size,
-                 int graph_after, const std::string& save_dot, bool time_driver_calls, bool debug) {
+                 int graph_after, const std::string& save_dot, bool time_driver_calls, bool debug,
+                 bool time_kernels) {
   jge::options().max_ops_per_graph = max_ops_per_graph;
   jge::options().max_mb_per_graph = max_mb_per_graph;
   jge::options().use_graphs = use_graphs;
@@ -91,6 +93,7 @@ void set_options(int max_ops_per_graph, int max_mb_per_graph, bool use_graphs, i
   jge::options().graph_after = graph_after;
   jge::options().time_driver_calls = time_driver_calls;
   jge::options().debug = debug;
+  jge::options().time_kernels = time_kernels;
   jge::set_dot_folder(save_dot);
 }
 
@@ -99,6 +102,16 @@ nb::list call_times() {
   nb::list out;
   for (const jge::CallTime& time : jge::call_times()) {
     out.append(nb::make_tuple(time.function, time.calls, time.nanoseconds));
+  }
+  return out;
+}
+
+// (program, node, calls, milliseconds in all, least, most), the most expensive first.
+nb::list kernel_times() {
+  nb::list out;
+  for (const jge::KernelTime& time : jge::kernel_times()) {
+    out.append(
+        nb::make_tuple(time.program, time.node, time.calls, time.total, time.least, time.most));
   }
   return out;
 }
@@ -288,7 +301,9 @@ NB_MODULE(_core, m) {
   m.def("reset_stats", [] { jge::stats().reset(); });
   m.def("set_options", &set_options, nb::kw_only(), "max_ops_per_graph"_a, "max_mb_per_graph"_a,
         "use_graphs"_a, "graph_cache_size"_a, "graph_after"_a, "save_dot"_a, "time_driver_calls"_a,
-        "debug"_a);
+        "debug"_a, "time_kernels"_a);
+  m.def("kernel_times", &kernel_times);
+  m.def("reset_kernel_times", &jge::reset_kernel_times);
   m.def("call_times", &call_times);
   m.def("reset_call_times", &jge::reset_call_times);
   m.def("describe_program", &describe_program, "program"_a, "max_nodes"_a = jge::kMaxNodes);

@@ -53,6 +53,7 @@ class OptionsScope {
     o.max_ops_per_graph = 0;
     o.max_mb_per_graph = 0;
     o.debug = false;
+    o.time_kernels = false;
     o.use_graphs = true;
     o.graph_cache_size = 400;
     o.graph_after = 1;

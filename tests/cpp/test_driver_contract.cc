@@ -191,6 +191,33 @@ DRIVER_TEST(events_measure_time) {
   OK(driver.cuEventDestroy(end));
 }
 
+DRIVER_TEST(events_in_a_graph_are_reached_with_every_launch) {
+  const Session s(driver);
+  const Buffer<float> data(s, 1, 1.0f);
+  CUevent events[2] = {};
+  for (CUevent& event : events) OK(driver.cuEventCreate(&event, CU_EVENT_DEFAULT));
+  float milliseconds = 0;
+  {
+    TestGraph g(s);
+    CUgraphNode first = nullptr, last = nullptr;
+    OK(driver.cuGraphAddEventRecordNode(&first, g.graph, nullptr, 0, events[0]));
+    const CUgraphNode kernel = g.affine(data.pointer, 2, 1, {first});
+    OK(driver.cuGraphAddEventRecordNode(&last, g.graph, &kernel, 1, events[1]));
+    EXPECT(driver.cuEventElapsedTime(&milliseconds, events[0], events[1]) != CUDA_SUCCESS);
+    g.instantiate();
+    for (int launch = 0; launch < 2; ++launch) {
+      g.launch();
+      s.sync();
+      OK(driver.cuEventElapsedTime(&milliseconds, events[0], events[1]));
+      EXPECT(milliseconds > 0);
+      OK(driver.cuEventElapsedTime(&milliseconds, events[1], events[0]));
+      EXPECT(milliseconds < 0);
+    }
+  }
+  EXPECT_EQ(data.first(), 7.0f);
+  for (CUevent event : events) OK(driver.cuEventDestroy(event));
+}
+
 DRIVER_TEST(host_functions_run_in_stream_order) {
   const Session s(driver);
   const Buffer<float> data(s, 1, 1.0f);

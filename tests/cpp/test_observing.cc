@@ -9,8 +9,11 @@
 #include <iterator>
 
 #include "core/dot.h"
+#include "core/encoder.h"
 #include "core/error.h"
+#include "core/kernel_times.h"
 #include "core/range.h"
+#include "driver/host_driver.h"
 #include "driver/timed_driver.h"
 #include "program_fixture.h"
 
@@ -108,6 +111,83 @@ DRIVER_TEST(a_drawing_that_cannot_be_written_is_an_error) {
   a.write(std::vector<float>(10, 1.0f));
   f.runtime.run(program, 0, f.session.stream, in_place({a.pointer}));
   EXPECT_EQ(a.first(), 7.0f);
+}
+
+DRIVER_TEST(kernels_are_timed_one_by_one) {
+  Fixture f(driver);
+  OptionsScope set;
+  set->time_kernels = true;
+  reset_kernel_times();
+  Buffer<float> a(f.session, 10, 1.0f), b(f.session, 10, 1.0f);
+  ProgramOnDevices program(f.decode(f.program(2).add(0, 2, 1).add(1, 3, 1).add(0, 2, 1)));
+  for (int run = 0; run < 2; ++run) {
+    f.runtime.run(program, 0, f.session.stream, in_place({a.pointer, b.pointer}));
+  }
+  EXPECT_EQ(a.first(), 31.0f);
+  EXPECT_EQ(b.first(), 13.0f);
+  const auto times = kernel_times();
+  EXPECT_EQ(times.size(), 1u);
+  EXPECT_EQ(times[0].program, "test program");
+  EXPECT_EQ(times[0].node, "affine of the test");
+  EXPECT_EQ(times[0].calls, 6u);
+  EXPECT(0 < times[0].least && times[0].least <= times[0].most);
+  EXPECT(times[0].most < times[0].total && times[0].total <= 6 * times[0].most);
+  reset_kernel_times();
+  EXPECT(kernel_times().empty());
+}
+
+// The second of two captures cannot be a node, as it allocates.
+DRIVER_TEST(captured_graphs_are_timed_where_they_can_be) {
+  Fixture f(driver);
+  OptionsScope set;
+  set->time_kernels = true;
+  reset_kernel_times();
+  Buffer<float> a(f.session, 10, 1.0f);
+  Encoder encoder(f.device, f.session.stream);
+  const Access access{0, a.pointer, a.pointer + 40, true, true};
+  const auto plain = [&] {
+    f.session.affine(a.pointer, 2, 1, 10, encoder.begin_capture());
+    encoder.end_capture({&access, 1});
+  };
+  plain();
+  const CUstream stream = encoder.begin_capture();
+  CUdeviceptr temporary = 0;
+  OK(driver.cuMemAllocAsync(&temporary, 40, stream));
+  OK(driver.cuMemcpyAsync(temporary, a.pointer, 40, stream));
+  f.session.affine(temporary, 2, 1, 10, stream);
+  OK(driver.cuMemcpyAsync(a.pointer, temporary, 40, stream));
+  OK(driver.cuMemFreeAsync(temporary, stream));
+  encoder.end_capture({&access, 1});
+  plain();
+  encoder.commit();
+  EXPECT_EQ(a.first(), 15.0f);
+  const auto times = kernel_times();
+  EXPECT_EQ(times.size(), 1u);
+  EXPECT_EQ(times[0].program, "encoder");
+  EXPECT_EQ(times[0].calls, 2u);
+  reset_kernel_times();
+}
+
+HOST_TEST(a_failure_while_kernels_are_timed_leaves_nothing) {
+  Fixture f(driver);
+  OptionsScope set;
+  set->time_kernels = true;
+  Buffer<float> a(f.session, 10, 1.0f);
+  ProgramOnDevices program(f.decode(f.program(1).add(0, 2, 1).add(0, 2, 1)));
+  const auto before = host::live_handles();
+  for (const char* call : {"cuGraphAddEventRecordNode", "cuGraphLaunch", "cuEventElapsedTime"}) {
+    host::fail_call(call, 1, CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT_THROW(f.runtime.run(program, 0, f.session.stream, in_place({a.pointer})), Error, call);
+    a.write(std::vector<float>(10, 1.0f));
+  }
+  host::fail_call("cuStreamSynchronize", 1, CUDA_ERROR_LAUNCH_FAILED);
+  EXPECT_THROW(f.runtime.run(program, 0, f.session.stream, in_place({a.pointer})), Error,
+               "a kernel of 'test program' failed");
+  f.session.sync();
+  EXPECT_EQ(host::live_handles().events, before.events);
+  EXPECT_EQ(host::live_handles().graphs, before.graphs);
+  EXPECT_EQ(host::live_handles().execs, before.execs);
+  reset_kernel_times();
 }
 
 HOST_TEST(time_in_driver_calls_is_added_up) {
