@@ -108,8 +108,19 @@ void Encoder::run(ProgramOnDevices::OnDevice& program, std::span<void* const> bu
     if (dot_wanted()) program.loaded.draw(buffers);
     program.loaded.play(buffers, sink);
   } else {
-    program.graph.run(buffers, stream_);
+    program.graph.run(with_arena(program.loaded.program(), buffers), stream_);
   }
+}
+
+// What a graph is told stays told, so its scratch memory should stay where it is.
+std::span<void* const> Encoder::with_arena(const Program& program, std::span<void* const> buffers) {
+  if (!program.scratch) return buffers;
+  const std::uint64_t bytes = program.results[*program.scratch - program.arguments.size()].bytes;
+  void* memory = arena_.at_least(device_.driver(), stream_, bytes);
+  if (!memory) return buffers;
+  placed_.assign(buffers.begin(), buffers.end());
+  placed_[*program.scratch] = memory;
+  return placed_;
 }
 
 void Encoder::add_completed_handler(CompletionHandler handler) {

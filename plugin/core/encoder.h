@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/arena.h"
 #include "core/batch.h"
 #include "core/child_graph.h"
 #include "core/device.h"
@@ -72,12 +73,15 @@ class Encoder {
   void add(const Node&... node);
   void commit_locked();
   void abandon(CUresult result);
+  std::span<void* const> with_arena(const Program& program, std::span<void* const> buffers);
   void notify(CUresult result, bool with_event);
 
   Device& device_;
   CUstream stream_;
   std::mutex mutex_;
   Batch batch_;
+  Arena arena_;
+  std::vector<void*> placed_;  // a program's buffers, scratch memory in the arena
   Stream capture_stream_;
   bool capturing_ = false;
   // The first failure that the worker met, which waits for the stream before synchronize() may.

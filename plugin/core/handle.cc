@@ -17,4 +17,10 @@ ContextScope::~ContextScope() {
   if (switched_) driver_.cuCtxSetCurrent(callers_);
 }
 
+RelaxedCaptureScope::RelaxedCaptureScope(const Driver& driver) : driver_(driver) {
+  JGE_CALL(driver_, cuThreadExchangeStreamCaptureMode, &mode_);
+}
+
+RelaxedCaptureScope::~RelaxedCaptureScope() { driver_.cuThreadExchangeStreamCaptureMode(&mode_); }
+
 }  // namespace jge

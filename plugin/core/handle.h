@@ -44,6 +44,7 @@ using Event = Handle<CUevent, &Driver::cuEventDestroy>;
 using Module = Handle<CUmodule, &Driver::cuModuleUnload>;
 using Graph = Handle<CUgraph, &Driver::cuGraphDestroy>;
 using GraphExec = Handle<CUgraphExec, &Driver::cuGraphExecDestroy>;
+using DeviceMemory = Handle<CUdeviceptr, &Driver::cuMemFree>;
 
 // Makes a context current for a scope, and the caller's again after it.
 class ContextScope {
@@ -57,6 +58,20 @@ class ContextScope {
   const Driver& driver_;
   CUcontext callers_ = nullptr;
   bool switched_ = false;
+};
+
+// Lets the calling thread load code and allocate memory for a scope while it, or another thread,
+// captures a stream: neither touches what is captured.
+class RelaxedCaptureScope {
+ public:
+  explicit RelaxedCaptureScope(const Driver& driver);
+  ~RelaxedCaptureScope();
+  RelaxedCaptureScope(const RelaxedCaptureScope&) = delete;
+  RelaxedCaptureScope& operator=(const RelaxedCaptureScope&) = delete;
+
+ private:
+  const Driver& driver_;
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
 };
 
 }  // namespace jge

@@ -273,8 +273,10 @@ std::shared_ptr<const Program> Program::decode(std::string_view bytes) {
   Decoder(bytes, *program).decode();
   program->record();
   count(stats().programs);
-  for (const Result& result : program->results) {
-    if (result.scratch) count(stats().scratch_bytes, result.bytes);
+  for (std::uint32_t i = 0; i < program->results.size(); ++i) {
+    if (!program->results[i].scratch) continue;
+    program->scratch = static_cast<std::uint32_t>(program->arguments.size()) + i;
+    count(stats().scratch_bytes, program->results[i].bytes);
   }
   return program;
 }

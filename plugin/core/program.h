@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -113,7 +114,8 @@ class Program {
   std::vector<Node> nodes;
   std::vector<std::byte> values;  // by-value parameters, which drivers copy by the byte
   std::uint32_t max_parameters = 0;
-  std::uint64_t bytes = 0;  // that the nodes touch, each counted once
+  std::uint64_t bytes = 0;               // that the nodes touch, each counted once
+  std::optional<std::uint32_t> scratch;  // the buffer that is scratch memory
 
   // Of node i: of a kernel, one per parameter; of a memset, the target; of a memcpy, source and
   // target.

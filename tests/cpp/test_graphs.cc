@@ -88,6 +88,61 @@ DRIVER_TEST(graphs_patch_only_the_nodes_whose_buffers_moved) {
   EXPECT_EQ(c.first(), after(3, 5));
 }
 
+// Scratch memory has a place of its own, wherever that is which the caller brings along.
+DRIVER_TEST(graphs_keep_scratch_memory_in_its_place) {
+  Fixture f(driver);
+  OptionsScope set;
+  set->graph_after = 0;
+  Buffer<float> a(f.session, 10, 1.0f), first(f.session, 10, 5.0f), second(f.session, 10, 6.0f);
+  const auto through_scratch = [&] {
+    return f.decode(
+        f.program(1).scratch().memcpy(0, 0, 1, 0, 40).add(1, 2, 1).memcpy(1, 0, 0, 0, 40));
+  };
+  ProgramOnDevices program(through_scratch()), other(through_scratch());
+  const auto run = [&](ProgramOnDevices& one, const Buffer<float>& scratch) {
+    auto buffers = in_place({a.pointer});
+    buffers.push_back(reinterpret_cast<void*>(scratch.pointer));
+    const std::uint64_t before = stats().nodes_patched;
+    f.runtime.run(one, 0, f.session.stream, buffers);
+    return stats().nodes_patched - before;
+  };
+  run(program, first);
+  EXPECT_EQ(run(program, second), 0u);
+  run(other, second);  // they take turns with it
+  EXPECT_EQ(run(program, first), 0u);
+  EXPECT_EQ(a.first(), 31.0f);
+  EXPECT_EQ(first.first(), 5.0f);
+  EXPECT_EQ(second.first(), 6.0f);
+  // More of it is another place, once.
+  ProgramOnDevices large(f.decode(AffineProgram(test_image(driver), 1, 1000)
+                                      .scratch()
+                                      .memcpy(0, 0, 1, 0, 4000)
+                                      .add(1, 2, 1)
+                                      .memcpy(1, 0, 0, 0, 4000)));
+  Buffer<float> b(f.session, 1000, 1.0f), third(f.session, 1000, 7.0f);
+  auto buffers = in_place({b.pointer});
+  buffers.push_back(reinterpret_cast<void*>(third.pointer));
+  f.runtime.run(large, 0, f.session.stream, buffers);
+  EXPECT_EQ(run(program, first), 3u);
+  EXPECT_EQ(run(program, second), 0u);
+  EXPECT_EQ(a.first(), 127.0f);
+  EXPECT_EQ(b.read().back(), 3.0f);
+}
+
+HOST_TEST(graphs_use_the_scratch_memory_that_is_given_where_there_is_no_other) {
+  Fixture f(driver);
+  OptionsScope set;
+  Buffer<float> a(f.session, 10, 1.0f), given(f.session, 10, 5.0f);
+  ProgramOnDevices program(
+      f.decode(f.program(1).scratch().memcpy(0, 0, 1, 0, 40).add(1, 2, 1).memcpy(1, 0, 0, 0, 40)));
+  auto buffers = in_place({a.pointer});
+  buffers.push_back(reinterpret_cast<void*>(given.pointer));
+  host::fail_call("cuMemAlloc", 1, CUDA_ERROR_OUT_OF_MEMORY);
+  for (int run = 0; run < 3; ++run) f.runtime.run(program, 0, f.session.stream, buffers);
+  EXPECT_EQ(a.first(), 15.0f);
+  EXPECT_EQ(given.first(), 15.0f);  // nor is more asked for later
+}
+
 DRIVER_TEST(graphs_are_cut_between_levels) {
   Fixture f(driver);
   OptionsScope set;

@@ -44,8 +44,7 @@ struct Three {
   }
   void expect_results() const {
     EXPECT(first.read() == kFirst);
-    EXPECT(second.read() == kSecond);
-    EXPECT_EQ(scratch.first(), 3.0f);
+    EXPECT(second.read() == kSecond);  // which went through the scratch memory
   }
 
   Buffer<float> first, second, scratch;
@@ -92,8 +91,7 @@ DRIVER_TEST(memory_nodes_of_graphs_follow_their_buffers) {
     const std::uint64_t patched = stats().nodes_patched, made = stats().instantiations;
     f.runtime.run(program, 0, f.session.stream, buffers(first, second, scratch));
     EXPECT(first.read() == kFirst);
-    EXPECT(second.read() == kSecond);
-    EXPECT_EQ(scratch.first(), 3.0f);
+    EXPECT(second.read() == kSecond);  // which went through the scratch memory
     EXPECT_EQ(stats().instantiations - made, 0u);
     return std::uint64_t(stats().nodes_patched - patched);
   };
@@ -102,10 +100,9 @@ DRIVER_TEST(memory_nodes_of_graphs_follow_their_buffers) {
   EXPECT_EQ(run(a.first, a.second, a.scratch), 0u);
   EXPECT_EQ(run(b.first, a.second, a.scratch), 3u);  // of a kernel, copies and fills: who uses it
   EXPECT_EQ(run(b.first, b.second, a.scratch), 3u);
-  EXPECT_EQ(run(b.first, b.second, b.scratch), 3u);
-  EXPECT_EQ(run(b.first, b.second, b.scratch), 0u);
-  EXPECT_EQ(run(a.first, a.second, a.scratch), kNodes);
-  EXPECT_EQ(run(a.first, b.second, b.scratch), 5u);
+  EXPECT_EQ(run(b.first, b.second, b.scratch), 0u);  // it has a place of its own
+  EXPECT_EQ(run(a.first, a.second, a.scratch), 5u);  // all but the two that use nothing else
+  EXPECT_EQ(run(a.first, b.second, b.scratch), 3u);
 }
 
 DRIVER_TEST(memory_nodes_join_a_capture) {

@@ -147,7 +147,8 @@ def test_regions_equal_jax_numpy(function, mode):
         assert stats["captured_nodes"] == 0
 
 
-def test_only_what_moves_is_patched():
+@pytest.mark.parametrize("kept_at_once", [64, None])
+def test_only_what_moves_is_patched(kept_at_once):
     @jax.jit
     @jge.graph
     def f(x, y):
@@ -157,9 +158,8 @@ def test_only_what_moves_is_patched():
 
     n = 4096
     y = jnp.ones(n)
-    # So many results stay alive that their addresses do not come back soon. (Where results are kept
-    # without end, XLA gives the program's scratch memory another place too, and all nodes with it.)
-    kept = collections.deque([jnp.arange(float(n))], maxlen=64)
+    # So many results stay alive that their addresses do not come back soon, or ever.
+    kept = collections.deque([jnp.arange(float(n))], maxlen=kept_at_once)
     patched = []
     for call in range(200):
         # At first, further graphs are made, in the hope that addresses come back.
