@@ -20,7 +20,7 @@ from jax_graphenc.errors import (
     ReferenceUsedWarning,
     UnsupportedOnCpuError,
 )
-from jax_graphenc.explain import Explanation, explain
+from jax_graphenc.explanation import Explanation, explain
 from jax_graphenc.graph import graph
 from jax_graphenc.kernel import CudaKernel
 from jax_graphenc.launch import cdiv

@@ -26,6 +26,9 @@ ENVIRONMENT_PREFIX = "JAX_GRAPHENC_"
 class Options:
     """The options in force.
 
+    A change of one that is read when a function is traced or lowered makes JAX forget all that it
+    has compiled, so that it takes effect at the next call.
+
     Attributes:
         max_ops_per_graph: nodes per committed batch; ``None`` takes the table's value for the
             device. Read at each execution.
@@ -53,7 +56,7 @@ class Options:
             instead of the GPUs at hand: ``("sm_80", "sm_90a")``, or a text with commas.
             ``"compute_80"`` is PTX, for devices of compute capability 8.0 and later whose driver is
             as new as the compiler. ``()``, the default, takes the GPUs at hand. Read when a call is
-            lowered; a change makes JAX forget what it has traced and compiled.
+            lowered.
         debug: synchronize after every kernel and name the one that failed; on the CPU, find
             accesses out of bounds and barriers that not all threads reach. Read when a call is
             traced (it keeps the call out of XLA's command buffers) and at each execution.
@@ -142,6 +145,17 @@ _KINDS = {
 }
 
 
+# Those that are read when a function is traced or lowered.
+_COMPILED_IN = (
+    "max_batch_nodes",
+    "max_unrolled_nodes",
+    "scratch_reuse",
+    "cuda_targets",
+    "debug",
+    "time_kernels",
+)
+
+
 def _from_environment() -> Options:
     found: dict[str, Any] = {"cache_dir": platformdirs.user_cache_path("jax_graphenc")}
     for name, kind in _KINDS.items():
@@ -172,10 +186,10 @@ def current() -> Options:
 
 def _install(options: Options) -> None:
     global _current
-    changed = options.cuda_targets != _current.cuda_targets
+    changed = any(getattr(options, name) != getattr(_current, name) for name in _COMPILED_IN)
     _current = options
     if changed:
-        # JAX would hand out what it lowered for other architectures: it does not know of them.
+        # JAX would hand out what it has compiled with the others: it knows nothing of options.
         jax.clear_caches()
     _core.set_options(
         max_ops_per_graph=options.max_ops_per_graph or 0,

@@ -93,8 +93,7 @@ def stats() -> Stats:
 def kernel_times() -> KernelTimes:
     """How long each kernel took, if ``options(time_kernels=True)`` was set.
 
-    Set it before the function is traced; what XLA has put into a command buffer of its own is not
-    seen. Nodes run one after the other, each between two events of one graph, so a time holds what
+    Nodes run one after the other, each between two events of one graph, so a time holds what
     the GPU takes to begin a node, about a microsecond, and nothing that the host does; what could
     run side by side takes its turn. On the CPU it is the time of the thread that runs the kernel.
 

@@ -18,7 +18,7 @@ import jax_graphenc as jge
 from jax_graphenc.cli import explain as command
 from jax_graphenc.compiler import nvrtc
 from jax_graphenc.errors import CompilerNotFoundError
-from jax_graphenc.explain_groups import Run, runs
+from jax_graphenc.explanation.groups import Run, runs
 from jax_graphenc.primitives import program_p
 from jax_graphenc.program import Buffer, Memcpy, Memset, Program
 

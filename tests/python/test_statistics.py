@@ -73,6 +73,17 @@ def test_calls_that_xla_would_capture_are_timed_too():
     assert "jax_graphenc.uncaptured_program.v1" in five.lower(X).as_text()
 
 
+def test_what_is_compiled_already_is_timed_too():
+    run = jax.jit(lambda x: double(double(x)) + 1)
+    run(X).block_until_ready()
+    jge.reset_stats()
+    with jge.options(time_kernels=True):
+        run(X).block_until_ready()
+    assert by_name(jge.kernel_times())["double_", "double_"].calls == 2
+    assert "uncaptured" not in run.lower(X).as_text()
+    jge.reset_stats()
+
+
 def test_nothing_is_timed_unless_asked():
     jge.reset_stats()
     double(X).block_until_ready()

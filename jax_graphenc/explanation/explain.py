@@ -16,10 +16,12 @@ import numpy as np
 from jax.extend import core, source_info_util
 from jax.interpreters import partial_eval
 
-from jax_graphenc import _core, explain_dot, explain_text, program
+from jax_graphenc import _core, program
 from jax_graphenc.compiled_call import compile_for
 from jax_graphenc.equations import Kind, kind_of
-from jax_graphenc.explain_data import Memory, Operation, Program, describe
+from jax_graphenc.explanation import dot as drawing
+from jax_graphenc.explanation import text as words
+from jax_graphenc.explanation.data import Memory, Operation, Program, describe
 from jax_graphenc.jaxprs import inner_call
 from jax_graphenc.lowering import program_of
 from jax_graphenc.options import current as current_options
@@ -64,7 +66,7 @@ class Explanation:
             width: columns that a line may have; the terminal's by default.
             full: shows each node, however many are alike.
         """
-        return explain_text.text(self, width, full=full)
+        return words.text(self, width, full=full)
 
     def dot(self, *, full: bool = False) -> str:
         """The report as a drawing in Graphviz's language.
@@ -75,7 +77,7 @@ class Explanation:
         Raises:
             ModuleNotFoundError: without the Python package ``graphviz``.
         """
-        return str(explain_dot.digraph(self, full=full).source)
+        return str(drawing.digraph(self, full=full).source)
 
     def svg(self, *, full: bool = False) -> str:
         """The report as a picture.
@@ -87,7 +89,7 @@ class Explanation:
             FileNotFoundError: if Graphviz's program ``dot`` is not installed.
             ModuleNotFoundError: without the Python package ``graphviz``.
         """
-        return explain_dot.render(explain_dot.digraph(self, full=full), "svg").decode()
+        return drawing.render(drawing.digraph(self, full=full), "svg").decode()
 
     def save(self, path: str | os.PathLike[str], *, full: bool = False) -> None:
         """Writes the report to a file, as its suffix says.
@@ -107,10 +109,10 @@ class Explanation:
             data = (self.text(width=100, full=full) + "\n").encode()
         elif suffix in ("dot", "gv"):
             data = self.dot(full=full).encode()
-        elif suffix in explain_dot.FORMATS:
-            data = explain_dot.render(explain_dot.digraph(self, full=full), suffix)
+        elif suffix in drawing.FORMATS:
+            data = drawing.render(drawing.digraph(self, full=full), suffix)
         else:
-            known = ", ".join(f".{name}" for name in ("txt", "dot", "gv", *explain_dot.FORMATS))
+            known = ", ".join(f".{name}" for name in ("txt", "dot", "gv", *drawing.FORMATS))
             raise ValueError(
                 f"explain: cannot save {str(path)!r}: a path that ends in one of "
                 f"{known} is expected"
@@ -123,7 +125,7 @@ class Explanation:
     __repr__ = __str__
 
     def _repr_svg_(self) -> str | None:
-        if explain_dot.boxes(self) > _MOST_BOXES:
+        if drawing.boxes(self) > _MOST_BOXES:
             return None
         try:
             return self.svg()

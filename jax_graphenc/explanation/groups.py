@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from jax_graphenc.explain_data import Node, Program
+from jax_graphenc.explanation.data import Node, Program
 
 _T = TypeVar("_T")
 

@@ -9,13 +9,13 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from jax_graphenc.explain_data import Hazard, Memory, Node, Operation, Program, Use
-from jax_graphenc.explain_groups import Graph, Run, layout
+from jax_graphenc.explanation.data import Hazard, Memory, Node, Operation, Program, Use
+from jax_graphenc.explanation.groups import Graph, Run, layout
 from jax_graphenc.lowering import PROGRAM, UNCAPTURED_PROGRAM
 from jax_graphenc.program import Dim3
 
 if TYPE_CHECKING:
-    from jax_graphenc.explain import Explanation
+    from jax_graphenc.explanation.explain import Explanation
 
 _LEAST_WIDTH = 40
 _HELD = "\xa0"  # a space at which no line ends

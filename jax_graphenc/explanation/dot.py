@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from jax_graphenc import explain_text as words
-from jax_graphenc.explain_data import Edge, Node, Program
-from jax_graphenc.explain_groups import Graph, Layout, Run, layout
+from jax_graphenc.explanation import text as words
+from jax_graphenc.explanation.data import Edge, Node, Program
+from jax_graphenc.explanation.groups import Graph, Layout, Run, layout
 
 if TYPE_CHECKING:
     import graphviz
 
-    from jax_graphenc.explain import Explanation
+    from jax_graphenc.explanation.explain import Explanation
 
 FORMATS = ("svg", "pdf", "png")
 """What Graphviz can make of a drawing, as suffixes of files."""
