@@ -2,7 +2,8 @@
 
 from importlib.metadata import version
 
-import jax_graphenc._core  # noqa: F401 - first, so that a missing build is named plainly
+import jax_graphenc._core  # first, so that a missing build is named plainly
+import jax_graphenc.uninitialized  # noqa: F401 - tells the native part whom to warn
 from jax_graphenc import testing
 from jax_graphenc.autotune import Autotuned, autotune
 from jax_graphenc.caches import clear_caches
@@ -18,6 +19,7 @@ from jax_graphenc.errors import (
     LaunchLimitError,
     NotTunedWarning,
     ReferenceUsedWarning,
+    UninitializedReadWarning,
     UnsupportedOnCpuError,
 )
 from jax_graphenc.explanation import Explanation, explain
@@ -61,6 +63,7 @@ __all__ = [
     "Occupancy",
     "ReferenceUsedWarning",
     "Stats",
+    "UninitializedReadWarning",
     "UnsupportedOnCpuError",
     "autotune",
     "cdiv",

@@ -104,7 +104,8 @@ class Autotuned:
             if self._key is None
             else repr(self._key(*structs, **keywords))
         )
-        short = (device, tuple(s.dtype for s in structs), wanted)
+        # The kernel of the files as they are: what was fast before they changed may not be now.
+        short = (device, tuple(s.dtype for s in structs), wanted, self._kernel.current())
         found = self._chosen.get(short)
         if found is not None:
             return found
@@ -142,7 +143,7 @@ class Autotuned:
         info = _core.device_info(driver, device.local_hardware_id or 0)
         architecture = "cpu" if driver == "host" else target.architecture(info)
         codes = []
-        for kernel in self._variants:
+        for kernel in (kernel.current() for kernel in self._variants):
             code, expression = kernel.code(dtypes), kernel.expression(dtypes)
             if isinstance(code, Prebuilt):
                 images = b"".join(data for _, data in code.images)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import linecache
 import os
 import sys
@@ -13,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from jax_graphenc.call import CudaSource, Prebuilt
-from jax_graphenc.compiler import Source
+from jax_graphenc.compiler import FollowedSource, Source
 from jax_graphenc.errors import telling
 from jax_graphenc.kernel import CudaKernel
 from jax_graphenc.parameters import check_params
@@ -30,7 +32,7 @@ _PATH_SUFFIXES = (*_IMAGE_SUFFIXES, ".cu", ".cuh", ".cc", ".cpp", ".h", ".hpp")
 
 @ends_at_caller
 def cuda_kernel(
-    source: str | Path | bytes | Mapping[str, bytes] | Source,
+    source: str | Path | bytes | Mapping[str, bytes] | FollowedSource,
     name: str,
     *,
     out_shape: Any = None,
@@ -68,8 +70,10 @@ def cuda_kernel(
 
     Args:
         source: CUDA C++ text, or a ``Path`` to a .cu file; a ``Path`` to a .ptx, .cubin or .fatbin
-            file, or the bytes of one. Headers that it includes are read when a specialization is
-            compiled: one that is traced already does not see a change.
+            file, or the bytes of one. A .cu file, and headers that it or a text includes, are
+            followed: when one has changed, calls from then on are of a kernel of the files as they
+            are, with its signature. What ``jax.jit`` or ``jge.graph`` has traced already stays what
+            it is.
         name: an ``extern "C"`` name, or a function or template instance as C++ writes it, where
             ``{x}`` stands for the C++ type of input ``x``: ``"scale<{x}>"``.
         out_shape: shape and dtype of the output, or a sequence of them, in the kernel's order;
@@ -152,6 +156,7 @@ def cuda_kernel(
     with telling(f"kernel '{name}'"):
         checked = check_params(params)
     code: CudaSource | Prebuilt
+    files = None
     image = read_image(source)
     if isinstance(image, bytes | Mapping):
         code = _prebuilt(image, name)
@@ -162,10 +167,12 @@ def cuda_kernel(
             )
         refuse_for_images(name, defines, options, include_dirs, globals)
     else:
-        code = CudaSource(make_source(image, name, defines, options, include_dirs, globals))
+        files = follow(image, name, defines, options, include_dirs, globals)
+        code = CudaSource(files.current().source)
     return CudaKernel(
         code,
         name,
+        files=files,
         out_shape=out_shape,
         grid=grid,
         block=block,
@@ -199,14 +206,12 @@ def variant(
             f"kernel '{kernel.__name__}': {', '.join(sorted(wrong))} is no part of a launch, which "
             f"are {', '.join(_LAUNCH)} and defines"
         )
-    source = None
-    if defines:
-        code = kernel.code(())
-        if isinstance(code, Prebuilt):
-            refuse_for_images(kernel.__name__, defines)
-        else:
-            source = make_source(code.source, kernel.__name__, defines, (), (), None)
-    return kernel.varied(source, launch)
+    files = kernel.files if defines else None
+    if files is not None:
+        files = follow(files, kernel.__name__, defines, (), (), None)
+    else:
+        refuse_for_images(kernel.__name__, defines)
+    return kernel.varied(files, launch)
 
 
 @ends_at_caller
@@ -321,49 +326,80 @@ def refuse_for_images(name: str, *of_source: Any) -> None:
         )
 
 
-def make_source(
+def follow(
     source: Any,
     name: str,
     defines: Mapping[str, Any] | None,
     options: Sequence[str],
     include_dirs: Sequence[str | os.PathLike[str]],
     globals: Mapping[str, Any] | None,
-) -> Source:
+) -> FollowedSource:
     """A source from what ``cuda_kernel`` takes, or one with further macros, options and values.
 
     Raises:
         TypeError: for what is none.
         ValueError: for text that looks like a path, a folder that is none, or values of variables
             that are not there.
+        OSError: if a file cannot be read.
     """
-    found = source if isinstance(source, Source) else _source(source, name)
+    path = None
+    if isinstance(source, FollowedSource):
+        read, path = source.read, source.path
+    elif isinstance(source, Path):
+        path = str(source.absolute())
+        read = functools.partial(_read_file, path, name)
+    else:
+        read = functools.partial(_known, _text(source, name))
     with telling(_owner(name)):
         if not isinstance(globals or {}, Mapping):
             raise TypeError(
                 f"globals={globals!r}: a mapping is expected, such as {{'coefficients': array}}"
             )
-        macros = {**dict(found.defines), **_defines(defines)}
-        return replace(
-            found,
-            text=with_globals(found.text, globals or {}, found.filename),
-            defines=tuple(sorted(macros.items())),
-            options=(*found.options, *_include_options(include_dirs), *_options(options)),
-        )
+        macros = _defines(defines)
+        further = (*_include_options(include_dirs), *_options(options))
+    # Arrays may be written to before a file is read again.
+    values = copy.deepcopy(dict(globals or {}))
+    return FollowedSource(
+        functools.partial(_with_further, read, name, macros, further, values), path
+    )
 
 
 def _owner(name: str) -> str:
     return "cuda_module" if name == MODULE else f"kernel '{name}'"
 
 
-def _source(source: Any, name: str) -> Source:
-    if isinstance(source, Path):
-        path = source.absolute()
-        try:
-            text = path.read_text(encoding="utf-8")
-        except OSError as error:
-            error.add_note(f"as the source of {_owner(name)}")
-            raise
-        return Source(text, str(path), folder=path.resolve().parent, is_file=True)
+def _with_further(
+    read: Callable[[], Source],
+    name: str,
+    macros: Mapping[str, str],
+    options: Sequence[str],
+    values: Mapping[str, Any],
+) -> Source:
+    found = read()
+    with telling(_owner(name)):
+        text = with_globals(found.text, values, found.filename)
+    return replace(
+        found,
+        text=text,
+        defines=tuple(sorted({**dict(found.defines), **macros}.items())),
+        options=(*found.options, *options),
+    )
+
+
+def _read_file(path: str, name: str) -> Source:
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        error.add_note(f"as the source of {_owner(name)}")
+        raise
+    return Source(text, path, folder=Path(path).resolve().parent, is_file=True)
+
+
+def _known(source: Source) -> Source:
+    return source
+
+
+def _text(source: Any, name: str) -> Source:
     if not isinstance(source, str):
         raise TypeError(
             f"kernel '{name}': source is CUDA C++ text, a pathlib.Path, or the bytes of an image; "

@@ -20,6 +20,7 @@ from jax_graphenc.compiled_call import compile_for
 from jax_graphenc.device import driver_of
 from jax_graphenc.kernel import CudaKernel
 from jax_graphenc.memory import Memory, memory_of
+from jax_graphenc.options import current as current_options
 from jax_graphenc.parameters import Parameter, spell
 from jax_graphenc.program_builder import ProgramBuilder
 from jax_graphenc.target import Target, architecture
@@ -109,6 +110,7 @@ class Encoder:
             raise TypeError(
                 f"Encoder.append: a kernel made by cuda_kernel is expected; got {kernel!r}"
             )
+        kernel = kernel.current()
         name = kernel.__name__
         given = {"grid": grid, "block": block, "cluster": cluster}
         launches: dict[str, Any] = {
@@ -145,6 +147,7 @@ class Encoder:
             keywords,
             tuple(launches.items()),
             self._device,
+            current_options().debug,
         )
         addresses = [
             memory.address
@@ -289,6 +292,7 @@ def _program(
     keywords: Keywords,
     launches: tuple[tuple[str, Any], ...],
     device: jax.Device,
+    debug: bool = False,
 ) -> _core.Program:
     """A program of one launch; ``arrays`` are shape and dtype behind each pointer."""
     pointers = kernel.pointers
@@ -299,7 +303,7 @@ def _program(
     spelled = spell(kernel.expression(dtypes), parameters)
     arguments.check_outputs(spelled, parameters, [dtype for _, dtype in outputs])
     structs = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in outputs]
-    call = kernel.prepare(inputs, keywords, out_shape=structs, **dict(launches))
+    call = kernel.prepare(inputs, keywords, debug, out_shape=structs, **dict(launches))
     # The arrays are the caller's, who has set and aligned them as the kernel needs.
     call = replace(call, zero_init=(), alignment=1)
     driver = driver_of(device)
@@ -310,6 +314,10 @@ def _program(
         target = Target("cuda", (architecture(info),), (info,))
     compiled = compile_for(replace(call, cpu="source"), target)
     assert compiled is not None
+    # What they hold is the caller's business as well: a kernel may read any of them.
+    compiled = replace(
+        compiled, parameters=tuple(replace(p, reads=p.pointer) for p in compiled.parameters)
+    )
     builder = ProgramBuilder(call.label)
     operands = [builder.argument(math.prod(shape) * dtype.itemsize) for shape, dtype in inputs]
     return _core.Program(builder.build(builder.launch(call, compiled, operands)).encode())

@@ -42,6 +42,10 @@ class NotTunedWarning(UserWarning):
     """An autotuned kernel takes its first configuration: nothing is known, nor can be timed."""
 
 
+class UninitializedReadWarning(UserWarning):
+    """In debug mode, on the CPU: a kernel reads an output before anything has written it."""
+
+
 class GraphBreakError(ValueError):
     """A region that was declared ``strict`` does not fit into one program."""
 

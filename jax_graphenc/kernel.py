@@ -27,7 +27,7 @@ from jax_graphenc.call import (
     Reference,
     bare_name,
 )
-from jax_graphenc.compiler import Source
+from jax_graphenc.compiler import FollowedSource, Version
 from jax_graphenc.loading import (
     AsKeywords,
     Loaded,
@@ -87,6 +87,7 @@ class CudaKernel:
         cpu: str,
         values: Mapping[str, Any],
         sharding_rule: str | None,
+        files: FollowedSource | None = None,
     ) -> None:
         if vmap is not None and vmap not in METHODS and not callable(vmap):
             raise ValueError(
@@ -112,8 +113,6 @@ class CudaKernel:
         self.__name__ = bare_name(name)
         # Whose copy this is, and what it loads; messages are about the user's own kernel.
         self._copied: tuple[CudaKernel, Loaded] | None = None
-        self._code = code
-        self._source = code.source if isinstance(code, CudaSource) else None
         self._expression = name
         self._params = dict(params)
         self._out_shape = out_shape
@@ -126,19 +125,52 @@ class CudaKernel:
         self._cpu = cpu
         # (jvp,) or (fwd, bwd)
         self._rule: tuple[Callable[..., Any], ...] | None = None
+        self._values = values
+        self._sharding_rule = sharding_rule
+        # The source's files; which version of them this is a kernel of; the latest and its kernel.
+        self.files = files
+        self._version = None if files is None else files.current()
+        self._latest: tuple[Version, CudaKernel] | None = None
         self._make_cache()
+        self._set_code(code)
+
+    def _set_code(self, code: CudaSource | Prebuilt) -> None:
+        self._code = code
+        self._source = code.source if isinstance(code, CudaSource) else None
         # A wrong name or signature is an error here, not at the first call. Braces stand for types
         # that are not known yet; names and roles do not depend on them.
-        self._generic = describe(self._source, name, self._params)
+        self._generic = describe(self._source, self._expression, self._params)
         self._value_names = {p.name for p in self._generic if p.role == "value"}
         self._check_definition()
-        self._defaults = self._check_values(values)
-        self._sharding = None if sharding_rule is None else self._check_sharding(sharding_rule)
+        self._defaults = self._check_values(self._values)
+        rule = self._sharding_rule
+        self._sharding = None if rule is None else self._check_sharding(rule)
         self.__doc__ = (
-            f"{spell(name, self._generic)}\n\nTakes inputs by position, values by keyword, and "
-            "returns its outputs; made by jax_graphenc.cuda_kernel."
+            f"{spell(self._expression, self._generic)}\n\nTakes inputs by position, values by "
+            "keyword, and returns its outputs; made by jax_graphenc.cuda_kernel."
         )
-        self.__signature__ = python_signature(self._generic, values)
+        self.__signature__ = python_signature(self._generic, self._values)
+
+    def current(self) -> CudaKernel:
+        """The kernel of the files as they are now; itself while none has changed.
+
+        Raises:
+            Exception: what ``cuda_kernel`` raises, if a file has changed and no such kernel can be
+                made of it.
+        """
+        if self.files is None or not self.files.has_files:
+            return self
+        version = self.files.current()
+        if version is self._version:
+            return self
+        latest = self._latest
+        if latest is None or latest[0] is not version:
+            kernel = copy.copy(self)
+            kernel.files = None
+            kernel._set_code(CudaSource(version.source))
+            self._latest = latest = version, kernel
+            self.__doc__, self.__signature__ = kernel.__doc__, kernel.__signature__
+        return latest[1]
 
     def _make_cache(self) -> None:
         # Bounded: a program that makes a new shape on every call must not grow for ever.
@@ -149,6 +181,7 @@ class CudaKernel:
         state = self.__dict__.copy()
         # A copy has specializations of its own.
         del state["_specialized"], state["_loading"]
+        state["_latest"] = None
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -156,7 +189,8 @@ class CudaKernel:
         self._make_cache()
 
     def __repr__(self) -> str:
-        return f"<cuda_kernel {spell(self._expression, self._generic)}>"
+        known = self if self._latest is None else self._latest[1]
+        return f"<cuda_kernel {spell(self._expression, known._generic)}>"
 
     def _check_definition(self) -> None:
         inputs = [p.name for p in self._generic if p.is_input]
@@ -260,6 +294,8 @@ class CudaKernel:
             KernelCompileError: when the call is lowered, if the source does not compile.
         """
         try:
+            if (kernel := self.current()) is not self:
+                return kernel(*inputs, **keywords)
             arrays = [
                 x if isinstance(x, jax.Array) else arguments.as_array(x, self._where(i))
                 for i, x in enumerate(inputs)
@@ -278,8 +314,8 @@ class CudaKernel:
             )
             options = current_options()
             observed = Observed(options.debug, options.debug or options.time_kernels)
-            kernel = self._specialized(shapes, values, observed, options.max_batch_nodes)
-            return kernel(*arrays)
+            function = self._specialized(shapes, values, observed, options.max_batch_nodes)
+            return function(*arrays)
         except Exception as error:
             shorten(error)
             raise
@@ -548,13 +584,13 @@ class CudaKernel:
             found[name] = value
         return Keywords(found)
 
-    def varied(self, source: Source | None, launches: Mapping[str, Any]) -> CudaKernel:
+    def varied(self, files: FollowedSource | None, launches: Mapping[str, Any]) -> CudaKernel:
         """A copy with another source of the same kernel, and another launch."""
         other = copy.copy(self)
         other._launch = {**self._launch, **launches}
-        if source is not None:
-            other._code, other._source = CudaSource(source), source
-            other._generic = describe(source, self._expression, self._params)
+        if files is not None:
+            other.files, other._version = files, files.current()
+            other._set_code(CudaSource(other._version.source))
         return other
 
     def code(self, dtypes: Sequence[np.dtype[Any]]) -> CudaSource | Prebuilt:
@@ -572,7 +608,8 @@ class CudaKernel:
 
     def _on_device(self, inputs: Sequence[Any], device: jax.Device | None) -> occupancy.OnDevice:
         dtypes = occupancy.dtypes_of(inputs)
-        code, expression = self._with_headers(dtypes), self.expression(dtypes)
+        kernel = self.current()
+        code, expression = kernel._with_headers(dtypes), kernel.expression(dtypes)
         return occupancy.on_device(code, expression, self.__name__, device)
 
     @ends_at_caller
@@ -669,6 +706,8 @@ class CudaKernel:
         self._rule = rule
         self._specialized.cache_clear()
         self._loading.cache_clear()
+        if self._latest is not None:
+            self._latest[1]._set_rule(*rule)
 
     def _with_rule(
         self, kernel: Callable[..., Any], call: KernelCall, values: Mapping[str, Any]

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jax_graphenc.compiler import Source
+from jax_graphenc.compiler import FollowedSource, Source
 from jax_graphenc.define import (
     MODULE,
     cuda_kernel,
+    follow,
     is_path,
-    make_source,
     read_image,
     refuse_for_images,
 )
@@ -24,13 +24,14 @@ from jax_graphenc.tracebacks import ends_at_caller
 class CudaModule:
     """A source or an image with several kernels; made by ``cuda_module``."""
 
-    def __init__(self, code: Source | bytes | Mapping[str, bytes]) -> None:
+    def __init__(self, code: FollowedSource | bytes | Mapping[str, bytes]) -> None:
         self._code = code
 
     def __repr__(self) -> str:
-        if isinstance(self._code, Source):
+        if isinstance(self._code, FollowedSource):
+            source = self._code.current().source
             return (
-                f"<cuda_module {self._code.filename} with {', '.join(self.kernels) or 'nothing'}>"
+                f"<cuda_module {source.filename} with {', '.join(_kernels(source)) or 'nothing'}>"
             )
         return "<cuda_module of an image>"
 
@@ -41,14 +42,12 @@ class CudaModule:
         Raises:
             TypeError: for an image, whose names are known when it is loaded.
         """
-        if not isinstance(self._code, Source):
+        if not isinstance(self._code, FollowedSource):
             raise TypeError(
                 "an image's kernels are known when it is loaded on a device: name the one that you "
                 "want, as in module.kernel('scale', params={'x': 'const float*', ...}, ...)"
             )
-        source = self._code
-        found = list_kernels(source.text, defines=dict(source.defines), filename=source.filename)
-        return tuple(dict.fromkeys(kernel.name for kernel in found))
+        return _kernels(self._code.current().source)
 
     @ends_at_caller
     def kernel(self, name: str, **definition: Any) -> CudaKernel:
@@ -65,6 +64,11 @@ class CudaModule:
         return cuda_kernel(self._code, name, **definition)
 
 
+def _kernels(source: Source) -> tuple[str, ...]:
+    found = list_kernels(source.text, defines=dict(source.defines), filename=source.filename)
+    return tuple(dict.fromkeys(kernel.name for kernel in found))
+
+
 @ends_at_caller
 def cuda_module(
     source: str | Path | bytes | Mapping[str, bytes],
@@ -74,7 +78,7 @@ def cuda_module(
     include_dirs: Sequence[str | os.PathLike[str]] = (),
     globals: Mapping[str, Any] | None = None,
 ) -> CudaModule:
-    """Reads a source of several kernels once.
+    """Makes a source of several kernels a module.
 
     Kernels of one source that are ``extern "C"`` share one compiled image on a GPU. Example::
 
@@ -84,8 +88,8 @@ def cuda_module(
 
     Args:
         source: the path of a .cu file, or CUDA C++ text; the path of a .ptx, .cubin or .fatbin
-            file, or the bytes of one. A file is read here: a module that is made after it changed
-            sees the change, and headers are read when a kernel is compiled.
+            file, or the bytes of one. A .cu file and what it includes are followed, by the module
+            and by its kernels, as ``cuda_kernel`` says.
         defines: preprocessor macros, as ``cuda_kernel`` takes them.
         options: further options for NVRTC.
         include_dirs: folders where headers are looked for, behind the source's own.
@@ -102,4 +106,4 @@ def cuda_module(
     if isinstance(image, bytes | Mapping):
         refuse_for_images("*", defines, options, include_dirs, globals)
         return CudaModule(image)
-    return CudaModule(make_source(image, MODULE, defines, options, include_dirs, globals))
+    return CudaModule(follow(image, MODULE, defines, options, include_dirs, globals))

@@ -58,6 +58,7 @@ def check_kernel(
     """
     if not isinstance(kernel, CudaKernel):
         raise TypeError(f"check_kernel: {kernel!r} is no kernel; jge.cuda_kernel makes one")
+    kernel = kernel.current()
     arrays = [jnp.asarray(x) for x in inputs]
     jax.eval_shape(lambda *xs: kernel(*xs, **keywords), *arrays)  # refuses what a call refuses
     values = Keywords({k: concrete(v, k, kernel.__name__) for k, v in keywords.items()})

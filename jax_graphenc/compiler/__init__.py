@@ -12,14 +12,17 @@ from jax_graphenc.compiler.compile import (
     source_digest,
 )
 from jax_graphenc.compiler.diagnostics import UnknownKernelError
+from jax_graphenc.compiler.files import FollowedSource, Version
 from jax_graphenc.compiler.source import Entry, Image, Source
 
 __all__ = [
     "CPU_TARGETS",
     "Entry",
+    "FollowedSource",
     "Image",
     "Source",
     "UnknownKernelError",
+    "Version",
     "clear_disk",
     "clear_memory",
     "compile_counts",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -21,6 +22,7 @@ from jax_graphenc.tracebacks import warn
 cache.tell = warn
 
 _MAX_IMAGES = 1024
+_MAX_CHANGES = 10
 _KEY_VERSION = 4  # Raise it when the same input gives other images for a reason not in the key.
 
 CPU_TARGETS = ("cpu", "cpu-checked")
@@ -75,9 +77,19 @@ def compile_source(
     """
     anonymous = _anonymous(source, expressions)
     try:
-        return _compile_once(anonymous, expressions, target, cache_dir)
+        for _ in range(_MAX_CHANGES):
+            with contextlib.suppress(_FilesChanged):
+                return _compile_once(anonymous, expressions, target, cache_dir)
+        raise KernelCompileError(
+            f"kernel '{expressions[0]}': the files that {source.filename} includes changed each of "
+            f"{_MAX_CHANGES} times while they were compiled: call it again when they are written"
+        )
     except (KernelCompileError, UnknownKernelError) as error:
         raise relocated(error, anonymous, source) from None
+
+
+class _FilesChanged(Exception):
+    """A file that the source includes changed while a compiler read it."""
 
 
 def _anonymous(source: Source, expressions: Sequence[str]) -> Source:
@@ -167,10 +179,15 @@ def _load_or_compile(
     if cache_dir is not None and (found := cache.get(cache_dir, key)) is not None:
         memory.count("disk_hits")
         return _from_cache(*found)
-    if target in CPU_TARGETS:
-        image = host.compile_shared_object(source, expressions, checked=target == "cpu-checked")
-    else:
-        image = gpu.compile_image(source, expressions, target, cache_dir)
+    try:
+        if target in CPU_TARGETS:
+            image = host.compile_shared_object(source, expressions, checked=target == "cpu-checked")
+        else:
+            image = gpu.compile_image(source, expressions, target, cache_dir)
+    finally:
+        # The compilers open included files themselves: what the key names may be other contents.
+        if _key(source, expressions, target) != key:
+            raise _FilesChanged
     memory.count("compiled")
     if cache_dir is not None:
         header = {"entries": [asdict(entry) for entry in image.entries], "log": image.log}

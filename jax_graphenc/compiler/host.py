@@ -48,6 +48,7 @@ _GCC_FLAGS = ("-fwhole-program", "-fno-gnu-unique", "-fno-diagnostics-show-caret
 _GCC_CHECKS = (
     *("-O1", "-g", "-fsanitize=kernel-address", "--param=asan-stack=0", "--param=asan-globals=1"),
     "--param=asan-instrumentation-with-call-threshold=0",
+    *("-Wl,--wrap=memcpy", "-Wl,--wrap=memmove", "-Wl,--wrap=memset"),
 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -127,11 +127,21 @@ _INCLUDE = re.compile(
 
 
 def included_files(source: Source) -> dict[str, str]:
+    """SHA-256 of the files that a source includes, as `find_includes` finds them."""
+    return find_includes(source, lambda _: None)
+
+
+def find_includes(source: Source, looking_at: Callable[[str], object]) -> dict[str, str]:
     """Finds the user's own files that a source includes, directly or not.
 
     Conditions are not evaluated, so this may find more than the compiler will read, never less
     (but for an `#include` of a macro). Files outside of the source's folder and the include paths
     in its options belong to a toolkit or the system, and are not looked for.
+
+    Args:
+        source: The source.
+        looking_at: Called with the path of each file before it is read, and of each place where
+            one is not.
 
     Returns:
         SHA-256 of the contents by path, in hexadecimal.
@@ -148,6 +158,7 @@ def included_files(source: Source) -> dict[str, str]:
                 path = place / (quoted or angled)
                 if str(path) in found:
                     break
+                looking_at(str(path))
                 try:
                     contents = path.read_bytes()
                 except OSError:

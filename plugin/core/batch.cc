@@ -56,12 +56,13 @@ inline Batch::Node& Batch::push(Kind kind, const KernelNode& launch) {
 
 bool Batch::add(CUfunction function, const KernelNode& launch, const std::string& label,
                 std::span<const std::span<const std::byte>> parameters,
-                std::span<const Access> accesses) {
+                std::span<const Access> accesses, const KnownMemory& known) {
   const auto edges = order(accesses);
   if (!edges) return false;
   Node& node = push(Kind::kernel, launch);
   node.function = function;
   node.label = &label;
+  node.known = known;
   node.first_parameter = sizes_.size();
   node.parameter_count = parameters.size();
   node.first_value = values_.size();
@@ -181,7 +182,7 @@ Launch Batch::bind(const Node& node) {
     parameters_.push_back(value);
     value += size;
   }
-  return {node.function, &node.launch, parameters_.data(), sizes, node.label, {}, nullptr};
+  return {node.function, &node.launch, parameters_.data(), sizes, node.label, node.known};
 }
 
 void Batch::clear() {

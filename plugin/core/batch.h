@@ -26,12 +26,12 @@ class Batch {
   Batch(const Batch&) = delete;
   Batch& operator=(const Batch&) = delete;
 
-  // Adds a kernel; its parameters (the bytes of each) and launch are copied, `label` must outlive
-  // the batch. False if the batch is full and the node begins a new level: then hand over, clear
-  // and add it again. An empty batch takes any node.
+  // Adds a kernel; its parameters (the bytes of each) and launch are copied, `label` and `known`
+  // must outlive the batch. False if the batch is full and the node begins a new level: then hand
+  // over, clear and add it again. An empty batch takes any node.
   bool add(CUfunction function, const KernelNode& node, const std::string& label,
-           std::span<const std::span<const std::byte>> parameters,
-           std::span<const Access> accesses);
+           std::span<const std::span<const std::byte>> parameters, std::span<const Access> accesses,
+           const KnownMemory& known);
 
   // Adds captured work as one node; false as above.
   bool add(const std::shared_ptr<const ChildGraph>& child, std::span<const Access> accesses);
@@ -60,6 +60,7 @@ class Batch {
     KernelNode launch;
     CUfunction function = nullptr;
     const std::string* label = nullptr;
+    KnownMemory known;
     std::size_t first_parameter = 0, parameter_count = 0;  // in sizes_
     std::size_t first_value = 0, value_bytes = 0;          // in values_
     const ChildGraph* child = nullptr;                     // one of children_

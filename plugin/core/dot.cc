@@ -40,15 +40,15 @@ std::string hex(std::uint64_t bits) {
 
 // "x = 0x7f0012", "a = 2 (4 bytes)": a pointer as an address, a value by its bits.
 std::string argument(const Launch& launch, std::size_t i) {
-  const bool known = launch.kernel != nullptr;
+  const bool known = launch.known.kernel != nullptr;
   const std::string name =
-      known ? launch.kernel->parameters[i].name : "parameter " + std::to_string(i);
+      known ? launch.known.kernel->parameters[i].name : "parameter " + std::to_string(i);
   std::uint64_t bits = 0;
   const std::size_t size = launch.sizes[i];
   std::memcpy(&bits, launch.parameters[i], size < sizeof bits ? size : sizeof bits);
   std::string out = name + " = " + hex(bits);
-  if (known && launch.kernel->parameters[i].pointer) {
-    const Parameter& p = launch.kernel->parameters[i];
+  if (known && launch.known.kernel->parameters[i].pointer) {
+    const Parameter& p = launch.known.kernel->parameters[i];
     return out + (p.reads && p.writes ? " (updated)" : p.writes ? " (written)" : " (read)");
   }
   return out + (size > sizeof bits ? "... (" : " (") + std::to_string(size) + " bytes)";

@@ -41,8 +41,8 @@ void Encoder::add(const Node&... node) {
 
 void Encoder::append(CUfunction function, const KernelNode& node, const std::string& label,
                      std::span<const std::span<const std::byte>> parameters,
-                     std::span<const Access> accesses) {
-  add(function, node, label, parameters, accesses);
+                     std::span<const Access> accesses, const KnownMemory& known) {
+  add(function, node, label, parameters, accesses, known);
 }
 
 void Encoder::append(std::shared_ptr<const ChildGraph> child, std::span<const Access> accesses) {

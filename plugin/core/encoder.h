@@ -31,10 +31,10 @@ class Encoder {
   CUstream stream() const { return stream_; }
 
   // Appends a kernel; its parameters (the bytes of each) and launch are copied. Commits by itself
-  // when the device's graph limits are reached. `label` must outlive the commit.
+  // when the device's graph limits are reached. `label` and what is known must outlive the commit.
   void append(CUfunction function, const KernelNode& node, const std::string& label,
               std::span<const std::span<const std::byte>> parameters,
-              std::span<const Access> accesses);
+              std::span<const Access> accesses, const KnownMemory& known = {});
 
   // Appends captured work as one node.
   void append(std::shared_ptr<const ChildGraph> child, std::span<const Access> accesses);

@@ -11,6 +11,12 @@
 
 namespace jge {
 
+// What is known of a kernel's memory: its size behind each parameter, whose names the kernel has.
+struct KnownMemory {
+  std::span<const Binding> bindings;
+  const Kernel* kernel = nullptr;
+};
+
 // A kernel node with its addresses bound.
 struct Launch {
   CUfunction function = nullptr;
@@ -18,8 +24,7 @@ struct Launch {
   void** parameters = nullptr;           // one pointer per parameter; read during the call only
   std::span<const std::uint32_t> sizes;  // bytes of each parameter
   const std::string* label = nullptr;
-  std::span<const Binding> bindings;  // the memory behind the parameters, where it is known
-  const Kernel* kernel = nullptr;     // names and kinds of the parameters, where they are known
+  KnownMemory known = {};
 };
 
 // The same of the other kinds. They name their context, as a graph's nodes must; of a kernel, the

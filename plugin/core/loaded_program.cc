@@ -60,13 +60,8 @@ Launch LoadedProgram::bind(const KernelNode& node, std::span<const Binding> bind
       parameters[p] = const_cast<std::byte*>(program_->values.data()) + binding.offset;
     }
   }
-  return {functions_[node.kernel],
-          &node,
-          parameters.data(),
-          kernel.sizes,
-          &kernel.label,
-          bindings,
-          &kernel};
+  return {functions_[node.kernel], &node, parameters.data(), kernel.sizes, &kernel.label,
+          {bindings, &kernel}};
 }
 
 void LoadedProgram::draw(std::span<void* const> buffers) const {

@@ -1,8 +1,11 @@
 // plugin/core/sink.cc: where a batch of nodes goes.
 #include "core/sink.h"
 
+#include <utility>
+
 #include "core/error.h"
 #include "core/stats.h"
+#include "core/unset_reads.h"
 
 namespace jge {
 namespace {
@@ -15,11 +18,13 @@ namespace {
 
 std::vector<Extent> extents_of(const Launch& launch) {
   std::vector<Extent> extents;
-  for (std::size_t p = 0; p < launch.bindings.size(); ++p) {
-    const Binding& binding = launch.bindings[p];
+  const auto& [bindings, kernel] = launch.known;
+  for (std::size_t p = 0; p < bindings.size(); ++p) {
+    const Binding& binding = bindings[p];
     if (!binding.pointer()) continue;
     const void* begin = *static_cast<void* const*>(launch.parameters[p]);
-    extents.push_back({launch.kernel->parameters[p].name, begin, binding.bytes, binding.writes});
+    extents.push_back({kernel->parameters[p].name, begin, binding.bytes, binding.writes,
+                       binding.writes && !binding.reads});
   }
   return extents;
 }
@@ -48,6 +53,10 @@ void LaunchSink::settle_first(const Bound& node) {
 template <class Bound>
 void LaunchSink::settle(const Bound& node) {
   const CUresult result = driver_.cuStreamSynchronize(stream_);
+  // Before a failure, which one of them may have caused.
+  if (const auto reads = std::exchange(unset_reads_, nullptr)) {
+    for (const UnsetRead& read : *reads) warn_of(name_of(node), read);
+  }
   if (result == CUDA_SUCCESS) return;
   const std::string said = take_fault(driver_);
   throw Error(
@@ -57,8 +66,10 @@ void LaunchSink::settle(const Bound& node) {
 }
 
 void LaunchSink::add(const Launch& launch, std::span<const std::uint32_t>) {
-  if (debug_ && driver_.expect) [[unlikely]]
-    driver_.expect(extents_of(launch));
+  if (debug_ && driver_.expect) [[unlikely]] {
+    unset_reads_ = std::make_shared<std::vector<UnsetRead>>();
+    driver_.expect(extents_of(launch), unset_reads_);
+  }
   hand_over(launch);
 }
 void LaunchSink::add(const Memset& memset, std::span<const std::uint32_t>) { hand_over(memset); }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -29,7 +30,7 @@ class Sink {
 class LaunchSink final : public Sink {
  public:
   // With `debug`, synchronizes before the first and after every node, so that a fault names the
-  // node that caused it.
+  // node that caused it, and warns of reads of outputs that nothing has written.
   LaunchSink(const Driver& driver, CUstream stream, bool debug)
       : driver_(driver), stream_(stream), debug_(debug) {}
   void add(const Launch& launch, std::span<const std::uint32_t> dependencies) override;
@@ -50,6 +51,7 @@ class LaunchSink final : public Sink {
   const Driver& driver_;
   CUstream stream_;
   bool debug_;
+  std::shared_ptr<std::vector<UnsetRead>> unset_reads_;  // of the launch that is under way
   std::uint64_t launched_ = 0;
 };
 

@@ -4,9 +4,12 @@
 #include <cuda.h>
 #include <cudaTypedefs.h>
 
+#include <array>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace jge {
 
@@ -115,6 +118,15 @@ struct Extent {
   const void* begin = nullptr;
   std::uint64_t bytes = 0;
   bool writable = false;
+  bool unset = false;  // nothing has written it before the launch
+};
+
+// A kernel's first read of an unset extent's bytes that it had not written itself.
+struct UnsetRead {
+  std::string parameter;
+  std::string line;  // "saxpy.cu:7"
+  std::uint64_t offset = 0, bytes = 0;
+  std::array<std::uint32_t, 3> block{}, thread{};
 };
 
 // cuda.h renames functions by macro (cuMemAlloc is cuMemAlloc_v2 there), so a member may carry the
@@ -124,8 +136,9 @@ struct Driver {
   // What the kernel that failed last said, and forgets it; null where the driver cannot tell.
   std::string (*fault)() = nullptr;
   // Tells what memory the parameters of the next cuLaunchKernelEx stand for, so that accesses can
-  // be held against it; null where the driver checks none.
-  void (*expect)(std::span<const Extent>) = nullptr;
+  // be held against it; null where the driver checks none. Reads of what is unset are there once
+  // the kernel has run.
+  void (*expect)(std::span<const Extent>, std::shared_ptr<std::vector<UnsetRead>>) = nullptr;
 #define JGE_DECLARE(function, version) PFN_##function##_v##version function = nullptr;
   JGE_DRIVER_FUNCTIONS(JGE_DECLARE)
 #undef JGE_DECLARE

@@ -157,8 +157,9 @@ LiveHandles live_handles() {
   return state().live;
 }
 
-void expect(std::span<const Extent> extents) {
-  expected_extents.assign(extents.begin(), extents.end());
+void expect(std::span<const Extent> extents, std::shared_ptr<std::vector<UnsetRead>> reads) {
+  thread_expected.extents.assign(extents.begin(), extents.end());
+  thread_expected.unset_reads = std::move(reads);
 }
 
 std::string take_fault() { return std::exchange(thread_fault, {}); }

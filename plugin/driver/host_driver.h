@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -73,7 +74,7 @@ std::vector<ImageKernel> image_kernels(std::string_view image);
 std::string take_fault();
 
 // See Driver::expect: of this thread's next launch.
-void expect(std::span<const Extent> extents);
+void expect(std::span<const Extent> extents, std::shared_ptr<std::vector<UnsetRead>> reads);
 
 }  // namespace host
 }  // namespace jge

@@ -65,9 +65,15 @@ CUresult run(const KernelOp& op, std::string& message) {
       .range_count = 0,
       .where = &where,
   };
+  const std::vector<Extent>& extents = op.expected.extents;
   std::vector<JgeHostRange> ranges;
-  for (const Extent& extent : op.extents) {
-    ranges.push_back({extent.name.c_str(), extent.begin, extent.bytes, extent.writable});
+  std::vector<std::vector<unsigned char>> written(extents.size());
+  std::vector<JgeHostUnsetRead> unset_reads(extents.size());
+  for (std::size_t i = 0; i < extents.size(); ++i) {
+    const Extent& extent = extents[i];
+    if (checked && extent.unset) written[i].resize(extent.bytes);
+    ranges.push_back({extent.name.c_str(), extent.begin, extent.bytes, extent.writable,
+                      written[i].empty() ? nullptr : written[i].data(), &unset_reads[i]});
   }
   launch.ranges = ranges.data();
   launch.range_count = static_cast<std::uint32_t>(ranges.size());
@@ -76,6 +82,15 @@ CUresult run(const KernelOp& op, std::string& message) {
   JgeHostBlock threads(kernel, launch, checked);
   launch.threads = &threads;
   const auto result = static_cast<CUresult>(kernel.launch(&launch));
+  for (std::size_t i = 0; i < extents.size() && op.expected.unset_reads; ++i) {
+    const JgeHostUnsetRead& read = unset_reads[i];
+    if (!read.code) continue;
+    // A loop meets the same code again and again, and each question starts a process.
+    std::string& line = op.module->lines[read.code];
+    if (line.empty()) line = source_line(read.code);
+    op.expected.unset_reads->push_back({extents[i].name, line, read.offset, read.bytes,
+                                        std::to_array(read.block), std::to_array(read.thread)});
+  }
   if (result != CUDA_SUCCESS) {
     text[sizeof text - 1] = '\0';
     message = std::string(kernel.name) + ": " + (where ? source_line(where) + ": " : "") +
@@ -222,7 +237,7 @@ CUresult cuFuncSetAttribute(CUfunction handle, CUfunction_attribute attribute, i
 
 CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction handle, void** params,
                           void** extra) {
-  std::vector<Extent> extents = std::exchange(expected_extents, {});
+  Expected expected = std::exchange(thread_expected, {});
   current_context();
   require(config && (config->attrs || config->numAttrs == 0));
   Function& function = get<Function>(handle);
@@ -234,7 +249,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction handle, void*
   for (unsigned i = 0; i < config->numAttrs; ++i) {
     set_attribute(op, config->attrs[i].id, config->attrs[i].value);
   }
-  op.extents = std::move(extents);
+  op.expected = std::move(expected);
   submit(stream, std::move(op));
   return CUDA_SUCCESS;
 }

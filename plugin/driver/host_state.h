@@ -105,9 +105,16 @@ struct Module : Handle<Kind::kModule>, std::enable_shared_from_this<Module> {
   int file = -1;           // kept open, because its number is the name the loader knows it by
   Context* context = nullptr;
   const JgeHostImage* table = nullptr;
-  std::mutex running;  // held by launches of a checked image
+  std::mutex running;                                  // held by launches of a checked image
+  std::unordered_map<const void*, std::string> lines;  // of its code, where asked for; by `running`
   std::deque<Function> functions;
   std::shared_ptr<Module> self;  // until cuModuleUnload
+};
+
+// What is known of the memory of a launch, and where to tell what a checked image finds in it.
+struct Expected {
+  std::vector<Extent> extents;
+  std::shared_ptr<std::vector<UnsetRead>> unset_reads;
 };
 
 struct KernelOp {
@@ -116,7 +123,7 @@ struct KernelOp {
   std::array<std::uint32_t, 3> grid{}, block{};
   std::uint32_t shared_bytes = 0;
   std::shared_ptr<const Arguments> arguments;
-  std::vector<Extent> extents;             // of its memory, where that is known
+  Expected expected;
   std::array<std::uint32_t, 3> cluster{};  // 0: not set
   int priority = 0;
 };
@@ -311,7 +318,7 @@ inline std::atomic<bool> execution_enabled{true};
 inline thread_local Context* thread_context = nullptr;
 inline thread_local CUstreamCaptureMode thread_capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 inline thread_local std::string thread_fault;
-inline thread_local std::vector<Extent> expected_extents;
+inline thread_local Expected thread_expected;
 inline thread_local bool in_host_function = false;  // which may not call the driver
 
 // The implementations, one per function of the table, called with the lock held.

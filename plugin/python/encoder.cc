@@ -23,6 +23,7 @@
 #include "core/sink.h"
 #include "driver/cuda_driver.h"
 #include "driver/host_driver.h"
+#include "python/unset_reads.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -130,7 +131,8 @@ void append_nodes(Encoder& encoder, const LoadedProgram& loaded,
           reinterpret_cast<std::uintptr_t>(buffers[binding.buffer]) + binding.offset;
       accesses.push_back({0, begin, begin + binding.bytes, binding.reads, binding.writes});
     }
-    encoder.append(launch->function, *launch->node, *launch->label, parameters, accesses);
+    encoder.append(launch->function, *launch->node, *launch->label, parameters, accesses,
+                   launch->known);
   }
 }
 
@@ -163,7 +165,7 @@ class PythonEncoder {
 
   void append(const SharedProgram& program, const std::vector<std::uint64_t>& addresses,
               nb::object arrays) {
-    // The labels of the nodes are the program's.
+    // The labels of the nodes are the program's, and so is what is known of their memory.
     const auto kept = std::make_shared<std::pair<SharedProgram, std::shared_ptr<PyObject>>>(
         program, share(std::move(arrays)));
     const std::vector<void*> buffers = pointers(program.program->program(), addresses);
@@ -283,6 +285,7 @@ void shutdown() {
     const nb::gil_scoped_release no_gil;
     if (cuda_driver_was_opened() && cuda_driver().table) cuda_runtime().stop_workers();
     host_runtime().stop_workers();
+    stop_unset_reads();
   }
   python_ended = true;
 }

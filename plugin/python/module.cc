@@ -25,6 +25,7 @@
 #include "driver/timed_driver.h"
 #include "ffi/handlers.h"
 #include "python/encoder.h"
+#include "python/unset_reads.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -313,6 +314,7 @@ NB_MODULE(_core, m) {
         "threads"_a, "shared_bytes"_a);
   m.def("demangle", &demangle, "name"_a);
   jge::bind_encoder(m);
+  jge::bind_unset_reads(m);
   m.def("cuda_driver_was_opened", &jge::cuda_driver_was_opened);
   // Why no NVIDIA driver can be used, or an empty string. Opens the driver.
   m.def("why_no_cuda", [] { return jge::cuda_driver().why_not; });

@@ -61,7 +61,7 @@ class LoadedImage:
     def __init__(self, path: Path) -> None:
         self.loaded = ctypes.CDLL(str(path))
         table = HostImage.in_dll(self.loaded, "jge_host_image")
-        assert table.abi == 2
+        assert table.abi == 3
         self.kernels = {k.name.decode(): k for k in table.kernels[: table.kernel_count]}
 
     def run(

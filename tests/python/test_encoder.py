@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 import weakref
 
 import jax
@@ -15,6 +16,7 @@ import pytest
 
 import jax_graphenc as jge
 from jax_graphenc import _core
+from jax_graphenc.compiler import host
 from jax_graphenc.encoder import _program
 
 SAXPY = r"""
@@ -716,3 +718,42 @@ def test_python_ends_with_work_pending(more, status):
     assert done.returncode == status, done.stderr
     assert sorted(done.stdout.splitlines()) == ["called None"] * 3 + ["released"]
     assert done.stderr == ""
+
+
+# ------------------------------------------------------------------ debug mode
+
+
+@pytest.mark.skipif("clang" in host.identity(), reason="GCC's checks")
+def test_debug_mode_checks_what_is_appended(saxpy, affine):
+    x, out = np.arange(SIZE, dtype=np.float32), np.ones(SIZE, np.float32)
+    expected = (
+        r"kernel 'saxpy' failed: .*<saxpy>:4: reads 4 bytes at offset 40 of 'y' \(40 bytes\) "
+        r"in block \(0,0,0\), thread \(10,0,0\)"
+    )
+    with jge.options(debug=True), jge.Encoder() as encoder:
+        encoder.append(affine, out, scale=2.0, shift=1.0)
+        encoder.append(saxpy, x, x, out, a=1.0, n=SIZE)
+        encoder.append(saxpy, np.arange(20, dtype=np.float32), x, out, a=1.0, n=11, grid=1)
+        with pytest.raises(RuntimeError, match=expected):
+            encoder.synchronize()
+        np.testing.assert_array_equal(out, 2 * x)
+        encoder.append(affine, out, scale=2.0, shift=1.0)
+        encoder.synchronize()
+        np.testing.assert_array_equal(out, 4 * x + 1)
+
+
+@pytest.mark.skipif("clang" in host.identity(), reason="GCC's checks")
+def test_debug_mode_lets_kernels_read_the_callers_outputs():
+    adds = jge.cuda_kernel(
+        'extern "C" __global__ void adds(const float* x, float* out) '
+        "{ out[threadIdx.x] += x[threadIdx.x]; }",
+        "adds",
+        grid=1,
+        block=SIZE,
+    )
+    x, out = np.arange(SIZE, dtype=np.float32), np.ones(SIZE, np.float32)
+    with jge.options(debug=True), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with jge.Encoder() as encoder:
+            encoder.append(adds, x, out)
+    np.testing.assert_array_equal(out, x + 1)

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define JGE_HOST_IMAGE_ABI 2u
+#define JGE_HOST_IMAGE_ABI 3u
 
 /* Where a thread waits: what errors call it ("__syncthreads()"), and its line. */
 typedef struct JgeHostPlace {
@@ -55,12 +55,21 @@ typedef struct JgeHostCalls {
   void (*leave)(JgeHostBlock*);
 } JgeHostCalls;
 
+/* A read of memory that nothing had written. */
+typedef struct JgeHostUnsetRead {
+  const void* code; /* that read it; NULL: there was none */
+  uint64_t offset, bytes;
+  uint32_t block[3], thread[3];
+} JgeHostUnsetRead;
+
 /* Memory behind a parameter, which checked images hold accesses against. */
 typedef struct JgeHostRange {
   const char* name; /* of the parameter */
   const void* begin;
   uint64_t bytes;
   int32_t writable;
+  unsigned char* written;       /* for each byte, whether it has been; NULL: before the launch */
+  JgeHostUnsetRead* unset_read; /* out, unless `written` is NULL: the first one */
 } JgeHostRange;
 
 /* One launch of a kernel: all blocks run on the calling thread before the call returns. */

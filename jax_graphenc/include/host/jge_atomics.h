@@ -83,17 +83,37 @@ JGE_ATOMIC(atomicMax, old < v ? v : old)
 JGE_ATOMIC(atomicAnd, old& v)
 JGE_ATOMIC(atomicOr, old | v)
 JGE_ATOMIC(atomicXor, old ^ v)
-JGE_ATOMIC(atomicExch, (static_cast<void>(old), v))
 JGE_ATOMIC(atomicInc, old >= v ? T(0) : old + 1)
 JGE_ATOMIC(atomicDec, old == 0 || old > v ? v : old - 1)
 
 #undef JGE_ATOMIC
 #undef JGE_ATOMIC_AS
 
+// Not an update: it may well be the first to write there.
+template <class T>
+static inline T atomicExch(T* p, jge::same<T> v) {
+  jge::let_others_run();
+  using Bits = typename jge::BitsOf<sizeof(T)>::type;
+  return jge::bit_cast<T>(
+      __atomic_exchange_n(reinterpret_cast<Bits*>(p), jge::bit_cast<Bits>(v), __ATOMIC_RELAXED));
+}
+template <class T>
+static inline T atomicExch_block(T* p, jge::same<T> v) {
+  return atomicExch(p, v);
+}
+template <class T>
+static inline T atomicExch_system(T* p, jge::same<T> v) {
+  return atomicExch(p, v);
+}
+
 template <class T>
 static inline T atomicCAS(T* p, jge::same<T> expected, jge::same<T> desired) {
   jge::let_others_run();
   using Bits = typename jge::BitsOf<sizeof(T)>::type;
+#ifdef JGE_CHECKED
+  // The compiler takes what follows for a write alone.
+  __atomic_load_n(reinterpret_cast<Bits*>(p), __ATOMIC_RELAXED);
+#endif
   Bits old = jge::bit_cast<Bits>(expected);
   __atomic_compare_exchange_n(reinterpret_cast<Bits*>(p), &old, jge::bit_cast<Bits>(desired), false,
                               __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);

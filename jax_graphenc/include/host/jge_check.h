@@ -4,6 +4,9 @@
 // has it) and leaves to us what the calls do: no runtime library and no shadow memory. A kernel may
 // touch the memory of its parameters, its stack, its dynamic shared memory, and the image's own
 // variables, static shared memory among them, but for the zones that the compiler puts behind each.
+//
+// Of an output, what the kernel has written is kept, a byte for each; a read of other bytes is told
+// to the driver. It is enough that a part was written, since a struct's padding never is.
 #ifndef JGE_CHECK_H_
 #define JGE_CHECK_H_
 
@@ -35,6 +38,31 @@ JGE_UNCHECKED static bool lies_in(uintptr_t at, size_t bytes, uintptr_t begin, s
 
 JGE_UNCHECKED static uintptr_t distance(uintptr_t at, uintptr_t begin, size_t size) {
   return at < begin ? begin - at : at - begin < size ? 0 : at - begin - size;
+}
+
+JGE_UNCHECKED static void note(const JgeHostRange& range, uintptr_t at, size_t bytes, bool writes,
+                               const void* code) {
+  if (!range.written) return;
+  const uint64_t offset = at - uintptr_t(range.begin);
+  unsigned char* written = range.written + offset;
+  if (writes) {
+    for (size_t i = 0; i < bytes; ++i) written[i] = 1;
+    return;
+  }
+  JgeHostUnsetRead& read = *range.unset_read;
+  if (read.code) return;
+  for (size_t i = 0; i < bytes; ++i) {
+    if (written[i]) return;
+  }
+  read.code = code;
+  read.offset = offset;
+  read.bytes = bytes;
+  read.block[0] = blockIdx.x;
+  read.block[1] = blockIdx.y;
+  read.block[2] = blockIdx.z;
+  read.thread[0] = threadIdx.x;
+  read.thread[1] = threadIdx.y;
+  read.thread[2] = threadIdx.z;
 }
 
 // Ends the launch. What lies nearest is most probably what was meant.
@@ -69,6 +97,7 @@ JGE_UNCHECKED static void check(uintptr_t at, size_t bytes, bool writes, const v
   for (uint32_t i = 0; i < launch->range_count; ++i) {
     const JgeHostRange& range = launch->ranges[i];
     if ((range.writable || !writes) && lies_in(at, bytes, uintptr_t(range.begin), range.bytes)) {
+      note(range, at, bytes, writes, code);
       return;
     }
   }
@@ -95,6 +124,19 @@ JGE_UNCHECKED static void check(uintptr_t at, size_t bytes, bool writes, const v
   const bool behind_shared = launch->shared_bytes > 0 && at - shared < launch->shared_bytes + 4096;
   if (near || behind_shared || launch->range_count > 0) {
     out_of_bounds(at, bytes, writes, code, near);
+  }
+}
+
+// Of a function of the C library, which the compiler puts no check before, and which the run time
+// uses on memory of the driver's: only what it does to outputs.
+JGE_UNCHECKED static void note_library(const void* place, size_t bytes, bool writes,
+                                       const void* code) {
+  const uintptr_t at = uintptr_t(place);
+  for (uint32_t i = 0; launch && bytes > 0 && i < launch->range_count; ++i) {
+    const JgeHostRange& range = launch->ranges[i];
+    if (lies_in(at, bytes, uintptr_t(range.begin), range.bytes)) {
+      return note(range, at, bytes, writes, code);
+    }
   }
 }
 
@@ -131,5 +173,24 @@ JGE_HOOK __asan_after_dynamic_init() {}
 JGE_HOOK __asan_unregister_globals(const jge::Variable*, size_t) {}
 #undef JGE_ACCESSES
 #undef JGE_HOOK
+
+// What the linker calls instead (--wrap).
+#define JGE_WRAP extern "C" __attribute__((externally_visible, visibility("hidden"))) JGE_UNCHECKED
+#define JGE_COPY(name)                                                     \
+  extern "C" void* __real_##name(void*, const void*, size_t);              \
+  JGE_WRAP void* __wrap_##name(void* to, const void* from, size_t bytes) { \
+    jge::note_library(from, bytes, false, __builtin_return_address(0));    \
+    jge::note_library(to, bytes, true, __builtin_return_address(0));       \
+    return __real_##name(to, from, bytes);                                 \
+  }
+JGE_COPY(memcpy)
+JGE_COPY(memmove)
+extern "C" void* __real_memset(void*, int, size_t);
+JGE_WRAP void* __wrap_memset(void* to, int value, size_t bytes) {
+  jge::note_library(to, bytes, true, __builtin_return_address(0));
+  return __real_memset(to, value, bytes);
+}
+#undef JGE_COPY
+#undef JGE_WRAP
 
 #endif  // JGE_CHECK_H_

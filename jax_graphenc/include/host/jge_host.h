@@ -43,7 +43,7 @@
 #include "jge_atomics.h"
 #include "jge_launch.h"
 #include "jge_math.h"
-#ifdef JGE_CHECKED
+#if defined(JGE_CHECKED) && !defined(__clang__)
 #include "jge_check.h"
 #endif
 

@@ -51,6 +51,10 @@ struct Launcher<void (*)(Args...)> {
             for (; ty < block.y; ++ty, tx = 0) {
               for (; tx < block.x; ++tx) {
                 threadIdx = {tx, ty, tz};
+#ifdef JGE_CHECKED
+                // The checks read it, and are not there yet when stores are moved out of loops.
+                __asm__ volatile("" ::: "memory");
+#endif
                 atomics_done = 0;
                 kernel(args...);
                 if (waited) goto block_done;
@@ -76,6 +80,7 @@ struct Launcher<void (*)(Args...)> {
   JGE_UNCHECKED static int32_t begin(const JgeHostLaunch* what) {
 #ifdef JGE_CHECKED
     stack_end = uintptr_t(__builtin_frame_address(0));
+    launch = nullptr;  // the last one is gone, and constructors below are checked
 #endif
     gridDim = {what->grid[0], what->grid[1], what->grid[2]};
     blockDim = {what->block[0], what->block[1], what->block[2]};

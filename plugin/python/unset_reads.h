@@ -1,0 +1,13 @@
+// plugin/python/unset_reads.h: reads of outputs that nothing has written, told to Python.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace jge {
+
+void bind_unset_reads(nanobind::module_& m);
+
+// Waits until Python has been told; from then on it is told nothing. Without the GIL.
+void stop_unset_reads();
+
+}  // namespace jge

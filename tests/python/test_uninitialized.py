@@ -1,0 +1,184 @@
+"""Debug mode on the CPU warns of outputs that a kernel reads before anything has written them."""
+
+import re
+import threading
+import warnings
+
+import jax
+import numpy as np
+import pytest
+from other_process import run_here
+
+import jax_graphenc as jge
+from jax_graphenc.compiler import host
+
+pytestmark = [
+    pytest.mark.usefixtures("cpu"),
+    pytest.mark.skipif("clang" in host.identity(), reason="GCC's checks"),
+]
+
+SOURCE = r"""
+struct Padded { double a; char b; };
+extern "C" __global__ void k(const float* x, float* y, float* z, int n) {
+  const int t = threadIdx.x, i = blockIdx.x * blockDim.x + t;
+  const int bytes = blockDim.x / 8;  // 4, which the compiler does not know
+  if (n == 0) y[i] += x[i];
+  if (n == 1) atomicAdd(&y[t / 2], x[i]);
+  if (n == 2) atomicCAS((int*)&y[i], 0, 1);
+  if (n == 3 && i == 37) z[0] = y[i + 1];
+  if (n == 4) memcpy(z + i, y + i, bytes);
+  if (n == 5) for (int k = 0; k < n; ++k) z[i] += x[k];
+  if (n == 6) { y[i] = 1; if (i == 33) y[i - 1] = y[i + 1]; }
+
+  if (n == 10) { y[i] = x[i]; y[i] += 1; }
+  if (n == 11) { y[i] = x[i]; __syncthreads(); z[i] = y[i - t + 31 - t]; }
+  if (n == 12) { atomicExch(&y[i], x[i]); atomicAdd(&y[i], 1.0f); atomicMax((int*)&y[i], 0); }
+  if (n == 13) { memset(y + i, 0, bytes); y[i] += x[i]; }
+  if (n == 14) { memcpy(y + i, x + i, bytes); y[i] += x[i]; }
+  if (n == 15) { memmove(y + i, x + i, bytes); y[i] += x[i]; }
+  if (n == 16 && i < 16) {
+    Padded* p = (Padded*)y + i;
+    p->a = 1;
+    p->b = 2;
+    ((Padded*)z)[i] = p[0];
+  }
+  if (n == 17) for (int k = 0; k < n; ++k) if (x[i] > k) y[i] = k;
+  if (n == 18) { y[i] = 0; for (int k = 0; k < n; ++k) if (x[k] > 3) y[i] += x[k]; }
+}
+"""
+X = np.arange(64, dtype=np.float32)
+
+
+def make(outputs=2, **definition):
+    shapes = [jax.ShapeDtypeStruct(X.shape, X.dtype)] * outputs
+    return jge.cuda_kernel(SOURCE, "k", out_shape=shapes, grid=2, block=32, **definition)
+
+
+@pytest.fixture(scope="module")
+def kernel():
+    return make()
+
+
+@pytest.fixture(autouse=True)
+def debug():
+    with jge.options(debug=True):
+        yield
+
+
+def found(kernel, n, x=X):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        jax.block_until_ready(kernel(x, n=n))
+    return [w for w in caught if w.category is jge.UninitializedReadWarning]
+
+
+@pytest.mark.parametrize(
+    ("n", "parameter", "line", "size", "offset", "block", "thread"),
+    [
+        (0, "y", 6, 4, 0, 0, 0),
+        (1, "y", 7, 4, 0, 0, 0),
+        (2, "y", 8, 4, 0, 0, 0),
+        (3, "y", 9, 4, 152, 1, 5),
+        (4, "y", 10, 4, 0, 0, 0),
+        (5, "z", 11, 4, 0, 0, 0),
+        (6, "y", 12, 4, 136, 1, 1),
+    ],
+)
+def test_a_read_before_a_write_is_found(kernel, n, parameter, line, size, offset, block, thread):
+    [warning] = found(kernel, n)
+    assert str(warning.message) == (
+        f"kernel 'k' reads output '{parameter}' before anything has written it: <k>:{line}: reads "
+        f"{size} bytes at offset {offset} in block ({block},0,0), thread ({thread},0,0). An output "
+        "begins as whatever was in memory. If the kernel adds to it, say "
+        f'zero_init=("{parameter}",); if it updates an array of the caller\'s, '
+        f'params={{"{parameter}": "inout"}}'
+    )
+    assert (warning.filename, warning.lineno) == ("<k>", line)
+
+
+@pytest.mark.parametrize("n", range(10, 19))
+def test_nothing_is_found_in_what_is_written_first(kernel, n):
+    assert not found(kernel, n)
+
+
+def test_nothing_is_found_in_what_begins_as_something():
+    zeroed = make(zero_init=("y", "z"))
+    assert not found(zeroed, 0)
+    np.testing.assert_array_equal(zeroed(X, n=0)[0], X)
+    updated = make(1, params={"y": "inout"})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        np.testing.assert_array_equal(updated(X, X, n=0)[0], 2 * X)
+
+
+def test_every_parameter_and_every_launch_is_told_and_shown_as_python_says(kernel):
+    twice = jge.graph(lambda x, n: kernel(kernel(x, n=n)[0], n=n), static_argnames="n")
+    assert len(found(twice, 0)) == 2
+    assert len(found(lambda x, n: jax.vmap(lambda x: kernel(x, n=n))(x), 0, np.stack([X, X]))) == 2
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        for _ in range(3):
+            jax.block_until_ready(kernel(X, n=0))
+    assert len(caught) == 1
+
+
+def test_a_warning_that_is_an_error_fails_the_call(kernel):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        # JAX raises the one from a call that it has made before, the other from a first one.
+        with pytest.raises(
+            (ValueError, jax.errors.JaxRuntimeError),
+            match=r"jax_graphenc: UninitializedReadWarning: kernel 'k' reads output 'y' before",
+        ):
+            jax.block_until_ready(kernel(X, n=0))
+    assert found(kernel, 0)
+
+
+def test_a_warning_names_a_file_and_comes_before_an_error(tmp_path):
+    path = tmp_path / "gather.cu"
+    path.write_text(
+        'extern "C" __global__ void gather(const float* x, int* at, float* out) {\n'
+        "  out[threadIdx.x] = x[at[threadIdx.x] | 1000];\n}\n"
+    )
+    gather = jge.cuda_kernel(
+        path,
+        "gather",
+        out_shape=lambda x: (jax.ShapeDtypeStruct((8,), np.int32), x),
+        grid=1,
+        block=8,
+    )
+    with (
+        pytest.warns(jge.UninitializedReadWarning, match="'at'.*: reads 4 bytes") as caught,
+        pytest.raises(jax.errors.JaxRuntimeError, match=r"gather\.cu:2: reads 4 bytes at offset"),
+    ):
+        jax.block_until_ready(gather(X))
+    assert (caught[0].filename, caught[0].lineno) == (str(path), 2)
+
+
+def test_several_threads_are_told_at_once(kernel):
+    def work():
+        for _ in range(20):
+            jax.block_until_ready(kernel(X, n=0))
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for thread in threads:
+            thread.start()
+        work()
+        for thread in threads:
+            thread.join()
+    assert len(caught) == 80
+
+
+def test_a_process_may_end_while_python_is_told():
+    code = f"""
+import sys, jax, numpy as np, jax_graphenc as jge
+sys.stderr = sys.stdout
+jge.options(debug=True)
+kernel = jge.cuda_kernel({SOURCE!r}, "k", out_shape=lambda x, **_: (x, x), grid=2, block=32)
+x = np.arange(64, dtype=np.float32)
+for _ in range(30):
+    kernel(x, n=0)
+"""
+    assert len(re.findall("<k>:6: UninitializedReadWarning", run_here(code))) == 1
