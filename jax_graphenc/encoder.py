@@ -16,6 +16,7 @@ from typing import Any
 import jax
 
 from jax_graphenc import _core, arguments, launch
+from jax_graphenc.call import Observed
 from jax_graphenc.compiled_call import compile_for
 from jax_graphenc.device import driver_of
 from jax_graphenc.kernel import CudaKernel
@@ -303,7 +304,9 @@ def _program(
     spelled = spell(kernel.expression(dtypes), parameters)
     arguments.check_outputs(spelled, parameters, [dtype for _, dtype in outputs])
     structs = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in outputs]
-    call = kernel.prepare(inputs, keywords, debug, out_shape=structs, **dict(launches))
+    call = kernel.prepare(
+        inputs, keywords, Observed(checked=debug), out_shape=structs, **dict(launches)
+    )
     # The arrays are the caller's, who has set and aligned them as the kernel needs.
     call = replace(call, zero_init=(), alignment=1)
     driver = driver_of(device)
