@@ -184,6 +184,19 @@ def current() -> Options:
     return _current
 
 
+def origin(name: str) -> str:
+    """Where the value of an option in force came from.
+
+    Returns:
+        ``"default"``, the environment variable that holds it, or ``"jge.options(...)"`` where that
+        has set another one.
+    """
+    if getattr(_current, name) != getattr(_initial, name):
+        return "jge.options(...)"
+    variable = ENVIRONMENT_PREFIX + name.upper()
+    return variable if variable in _variables else "default"
+
+
 def _install(options: Options) -> None:
     global _current
     changed = any(getattr(options, name) != getattr(_current, name) for name in _COMPILED_IN)
@@ -279,4 +292,6 @@ def _checked(name: str, value: Any) -> Any:
     return kind.convert(value)
 
 
-_install(_from_environment())
+_initial = _from_environment()
+_variables = frozenset(os.environ)  # as they were when they were read
+_install(_initial)

@@ -112,37 +112,69 @@ def is_private(folder: Path) -> bool:
         return directory is not None
 
 
+def why_not(folder: Path) -> str | None:
+    """Makes a folder if it is not there; says why it is not used, or returns None."""
+    directory, reason = _open(folder, create=True)
+    if directory is not None:
+        os.close(directory)
+        if not os.access(folder, os.W_OK):
+            return f"{folder} cannot be written"
+    return reason
+
+
+def entries(folder: Path) -> tuple[int, int]:
+    """Counts the entries of a folder that is used, and their bytes."""
+    count = total = 0
+    for path in folder.glob(f"*{_SUFFIX}"):
+        with contextlib.suppress(OSError):  # Another process may have removed it.
+            total += path.stat().st_size
+            count += 1
+    return count, total
+
+
 # ---- The folder ----------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
 def _opened(folder: Path, *, create: bool) -> Iterator[int | None]:
-    """Opens the folder, if it is there and only its owner, who is the user, can write to it.
+    """Opens the folder, if it is there and can be trusted; warns once if it cannot.
 
     All files are then reached through the open folder: what was checked is what is used.
     """
-    directory = None
+    directory, reason = _open(folder, create=create)
     try:
-        try:
-            if create:
-                folder.parent.mkdir(parents=True, exist_ok=True)
-                with contextlib.suppress(FileExistsError):
-                    folder.mkdir(mode=0o700)
-            link = os.lstat(folder)
-            directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            reason = _refusal(folder, link, os.fstat(directory))
-        except OSError as error:
-            reason = f"{folder} cannot be opened ({os.strerror(error.errno or errno.EIO)})"
-            if error.errno in (errno.ENOTDIR, errno.EEXIST):
-                reason = f"{folder} is no folder, or stands in none: a file is in the way"
-            if error.errno == errno.ENOENT and not create:
-                reason = None  # Nothing has been written yet.
         if reason is not None:
             _warn(reason)
-        yield None if reason is not None else directory
+        yield directory
     finally:
         if directory is not None:
             os.close(directory)
+
+
+def _open(folder: Path, *, create: bool) -> tuple[int | None, str | None]:
+    """Opens the folder if only its owner, who is the user, can write to it, or says why not.
+
+    Neither, if it is not there and is not to be made: nothing has been written yet.
+    """
+    directory = None
+    try:
+        if create:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(FileExistsError):
+                folder.mkdir(mode=0o700)
+        link = os.lstat(folder)
+        directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        reason = _refusal(folder, link, os.fstat(directory))
+    except OSError as error:
+        reason = f"{folder} cannot be opened ({os.strerror(error.errno or errno.EIO)})"
+        if error.errno in (errno.ENOTDIR, errno.EEXIST):
+            reason = f"{folder} is no folder, or stands in none: a file is in the way"
+        if error.errno == errno.ENOENT and not create:
+            reason = None
+    if reason is not None and directory is not None:
+        os.close(directory)
+        directory = None
+    return directory, reason
 
 
 def _refusal(folder: Path, link: os.stat_result, opened: os.stat_result) -> str | None:

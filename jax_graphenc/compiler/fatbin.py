@@ -25,6 +25,16 @@ def _load() -> Any:
     return nvfatbin
 
 
+def version() -> tuple[int, int]:
+    """Returns nvFatbin's version.
+
+    Raises:
+        CompilerNotFoundError: nvFatbin is not installed.
+    """
+    major, minor = _load().version()
+    return int(major), int(minor)
+
+
 @functools.lru_cache(maxsize=64)
 def join(images: tuple[tuple[str, bytes], ...]) -> bytes:
     """Joins images to a fatbin, of which the driver takes the one that fits its device best.

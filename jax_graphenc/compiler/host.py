@@ -88,8 +88,12 @@ _INSTALL = (
 
 
 @functools.cache
-def _version(command: tuple[str, ...]) -> str:
-    """Returns the first line of what a compiler says of its version."""
+def version_of(command: tuple[str, ...]) -> str:
+    """Returns the first line of what a compiler says of its version.
+
+    Raises:
+        CompilerNotFoundError: It cannot be run.
+    """
     try:
         output, _ = _run([*command, "--version"], cwd=None)
     except OSError as error:
@@ -108,7 +112,7 @@ def identity() -> str:
     command = find_compiler()
     words = (os.path.realpath(command[0]), *command[1:])
     flags = (*_FLAGS, *_GCC_CHECKS)
-    return "; ".join((shlex.join(words), _version(command), platform.machine(), *flags))
+    return "; ".join((shlex.join(words), version_of(command), platform.machine(), *flags))
 
 
 @functools.cache
@@ -136,7 +140,7 @@ def compile_shared_object(
         UnknownKernelError: One of `expressions` is not in it.
     """
     command = find_compiler()
-    version = _version(command)
+    version = version_of(command)
     with tempfile.TemporaryDirectory(prefix="jax_graphenc_") as name:
         folder = Path(name)
         (folder / "kernel.cc").write_text(_translation_unit(source, expressions))

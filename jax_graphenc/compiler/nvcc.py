@@ -41,8 +41,12 @@ def identity() -> str:
 
 
 @functools.cache
-def _version(path: Path) -> str:
-    output, _ = _run([str(path), "--version"], cwd=None)
+def version_of(path: Path) -> str:
+    """Returns nvcc's name and version; of one that does not run, the name."""
+    try:
+        output, _ = _run([str(path), "--version"], cwd=None)
+    except OSError:  # which compiling with it reports
+        output = ""
     found = re.search(r"release (\d+\.\d+)", output)
     return f"nvcc {found[1]}" if found else "nvcc"
 
@@ -56,7 +60,7 @@ def compile_image(source: Source, expressions: Sequence[str], target: str) -> Im
     """
     path = find()
     assert path is not None
-    version = _version(path)
+    version = version_of(path)
     virtual = target.startswith("compute_")
     with tempfile.TemporaryDirectory(prefix="jax_graphenc_") as name:
         folder = Path(name)

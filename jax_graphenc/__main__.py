@@ -1,0 +1,34 @@
+"""The command line: ``python -m jax_graphenc``; one module of ``cli`` per command."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+import jax_graphenc
+from jax_graphenc.cli import bench, doctor, explain, info
+
+COMMANDS = (info, doctor, bench, explain)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command; returns its exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m jax_graphenc",
+        description="Shows, checks and times what jax_graphenc has to work with on this machine.",
+    )
+    parser.add_argument("--version", action="version", version=jax_graphenc.__version__)
+    subparsers = parser.add_subparsers(metavar="command", required=True)
+    for command in COMMANDS:
+        command.add_parser(subparsers)
+    options = parser.parse_args(arguments)
+    # Others may be using the GPUs; JAX would take three quarters of their memory.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    status: int = options.run(options)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,178 @@
+"""The command line, as a user calls it: what it says, and its exit status."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import jax
+import pytest
+
+import jax_graphenc as jge
+from jax_graphenc.__main__ import COMMANDS, main
+from jax_graphenc.options import Options
+
+# As after `pip install` on a machine that has nothing else.
+BARE = {"PATH": "/nonexistent", "CXX": "", "JAX_GRAPHENC_CXX": "", "CUDA_HOME": "", "CUDA_PATH": ""}
+
+
+def call(*arguments, **environment):
+    """Runs a command, its output not a terminal's."""
+    inherited = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    return subprocess.run(
+        [sys.executable, "-m", "jax_graphenc", *arguments],
+        env={**inherited, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+def on_cpu(*arguments, **environment):
+    return call(*arguments, JAX_PLATFORMS="cpu", **environment)
+
+
+def checks(text):
+    """The doctor's lines: state, what was found and what to do, by what was looked at."""
+    found = {}
+    name = ""
+    for line in text.partition("\n\n")[0].splitlines():
+        if line.startswith(" "):
+            what, _, advice = line.strip().partition(": ")
+            assert what == "to do", line
+            found[name] = (*found[name][:2], advice)
+        else:
+            state, name = line[:4].strip(), line[6:18].strip()
+            found[name] = (state, line[20:], "")
+    return found
+
+
+def test_info_for_machines_is_complete(tmp_path):
+    done = on_cpu(
+        "info",
+        "--json",
+        JAX_GRAPHENC_CACHE_DIR=str(tmp_path),
+        JAX_GRAPHENC_GRAPH_AFTER="3",
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    for package in ("jax", "jaxlib", "jax_graphenc"):
+        assert found["versions"][package] == version(package)
+    assert {"python", "cuda_driver", "nvrtc", "nvfatbin", "nvcc", "cpu_compiler"} < {
+        *found["versions"]
+    }
+    (device,) = found["devices"]
+    assert device["jax_device"] == "cpu:0"
+    assert {field.name for field in dataclasses.fields(jge.DeviceInfo)} <= {*device}
+    assert device["graph_limits"]["ops_source"] == "table"
+    assert found["environment"]["JAX_PLATFORMS"] == "cpu"
+    options = found["options"]
+    assert {*options} == {field.name for field in dataclasses.fields(Options)}
+    assert options["cache_dir"] == {"value": str(tmp_path), "from": "JAX_GRAPHENC_CACHE_DIR"}
+    assert options["graph_after"] == {"value": 3, "from": "JAX_GRAPHENC_GRAPH_AFTER"}
+    assert options["use_graphs"] == {"value": True, "from": "default"}
+
+
+def test_info_says_what_was_set_by_a_call(capsys):
+    with jge.options(max_batch_nodes=17):
+        assert main(["info"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "  max_batch_nodes       17  (jge.options(...))" in lines
+    assert f"  jax                   {jax.__version__}" in lines
+    assert str(jge.device_info(jax.devices("cpu")[0])).splitlines()[0] in "\n".join(lines)
+
+
+def test_doctor_without_a_gpu(tmp_path):
+    cache = tmp_path / "cache"
+    done = on_cpu("doctor", JAX_GRAPHENC_CACHE_DIR=str(cache))
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = checks(done.stdout)
+    assert {state for state, _, _ in found.values()} <= {"ok", "note"}
+    state, what, _ = found["driver"]
+    assert state == "note"
+    assert "no GPU" in what
+    assert found["C++ compiler"][0] == found["custom calls"][0] == found["CPU"][0] == "ok"
+    assert f"{cache}: 0.0 MB in 0 files, owner " in found["cache folder"][1]
+    assert ", mode 0700, writable" in found["cache folder"][1]
+    assert done.stdout.endswith("\nKernels run on the CPU.\n")
+    assert not [line for line in done.stdout.splitlines() if line != line.rstrip()]
+
+
+def test_doctor_with_neither_gpu_nor_compiler():
+    done = on_cpu("doctor", **BARE)
+    assert done.returncode == 1, done.stdout + done.stderr
+    found = checks(done.stdout)
+    state, what, advice = found["C++ compiler"]
+    assert state == "fail"
+    assert "no C++ compiler was found" in what
+    assert "apt install g++" in advice
+    assert found["CPU"][0] == "fail"
+    assert "Kernels do not run here. 2 checks failed" in done.stdout
+    named = on_cpu("doctor", **{**BARE, "CXX": "/nowhere/g++"})
+    assert named.returncode == 1
+    assert "$CXX, '/nowhere/g++', was not found" in checks(named.stdout)["C++ compiler"][1]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_doctor_with_somebody_elses_cache(tmp_path):
+    cache = tmp_path / "cache"
+    cache.mkdir(mode=0o700)
+    os.chown(cache, 4321, -1)
+    done = on_cpu("doctor", JAX_GRAPHENC_CACHE_DIR=str(cache))
+    # Kernels run; they are only compiled again and again.
+    assert done.returncode == 0, done.stdout + done.stderr
+    state, what, advice = checks(done.stdout)["cache folder"]
+    assert state == "fail"
+    assert f"{cache} belongs to user 4321, not to user {os.geteuid()}" in what
+    assert "JAX_GRAPHENC_CACHE_DIR" in advice
+    assert f"rm -r {cache}" in advice
+    assert "Kernels run on the CPU. 1 check failed" in done.stdout
+
+
+def test_doctor_where_jax_has_no_backend():
+    if not jge._core.why_no_cuda():
+        pytest.skip("JAX may have a GPU here")
+    done = call("doctor", JAX_PLATFORMS="cuda")
+    assert done.returncode == 1
+    assert checks(done.stdout)["JAX"][0] == "fail"
+    assert "unset JAX_PLATFORMS, which is 'cuda'" in checks(done.stdout)["JAX"][2]
+    assert "Traceback" not in done.stderr
+
+
+def test_bench_writes_what_it_prints(tmp_path, capsys):
+    path = tmp_path / "result.json"
+    assert main(["bench", "--kernels", "3", "--rounds", "2", "--json", str(path)]) == 0
+    result = json.loads(path.read_text())
+    assert result["device"]["name"] == jge.device_info().name
+    assert result["versions"]["jax"] == jax.__version__
+    printed = capsys.readouterr().out
+    assert [(r["what"], r["kernels"], r["calls"]) for r in result["results"]] == [
+        *[("one call", 1, 2)] * 2,
+        *[("chain of 3", 3, 2)] * 2,
+        *[("loop of 3", 3, 2)] * 2,
+    ]
+    for row in result["results"]:
+        assert row["least_us"] <= row["median_us"] <= row["most_us"]
+        assert f"{row['median_us']:.1f}" in printed
+
+
+def test_bench_refuses_before_it_measures(tmp_path, capsys):
+    for wrong in (["--rounds", "1"], ["--kernels", "many"], ["--json", str(tmp_path / "no" / "a")]):
+        with pytest.raises(SystemExit) as error:
+            main(["bench", *wrong])
+        assert error.value.code == 2
+        assert "is expected" in capsys.readouterr().err
+    done = on_cpu("bench", **BARE)
+    assert done.returncode == 1
+    assert "no C++ compiler was found" in done.stderr.splitlines()[0]
+    assert "Traceback" not in done.stderr
+
+
+def test_each_module_is_a_command():
+    folder = Path(jge.__file__).parent / "cli"
+    names = {path.stem for path in folder.glob("*.py")} - {"__init__", "console"}
+    assert {command.__name__.rpartition(".")[2] for command in COMMANDS} == names
