@@ -1,4 +1,4 @@
-# make demo | test | lint: each does all the set-up it needs, once, and then its job.
+# make demo | test | lint | wheel: each does all the set-up it needs, once, and then its job.
 #   PYTHON=python3.12 make test    picks an interpreter; VENV=folder another environment
 
 PYTHON ?= python3
@@ -12,7 +12,7 @@ VERSION := $(shell $(PYTHON) -c 'import sys; print(".".join(map(str, sys.version
 # Where this changes, the environment is made anew.
 STAMP := $(VENV)/made-by-python-$(VERSION)
 
-.PHONY: demo test test-python fuzz test-cpp test-asan test-tsan lint format clean install
+.PHONY: demo test test-python fuzz test-cpp test-asan test-tsan wheel lint format clean install
 
 demo: install
 	$(BIN)/python examples/perona_malik.py
@@ -65,6 +65,11 @@ echo "building the C++ tests" && \
 cmake --build $(BUILD)-$(1) -- --quiet && \
 ctest --test-dir $(BUILD)-$(1) --output-on-failure --no-tests=error
 endef
+
+# An sdist and, from it, a wheel, in dist/, tested in an environment of its own.
+wheel: install
+	$(BIN)/python -m pip install --quiet build abi3audit auditwheel
+	$(BIN)/python tools/wheel.py
 
 lint: install
 	$(BIN)/ruff check .

@@ -16,7 +16,9 @@ from types import ModuleType
 
 import pytest
 
-FILE = Path(__file__).parents[2] / "jax_graphenc" / "compiler" / "cache.py"
+import jax_graphenc
+
+FILE = Path(jax_graphenc.__file__).parent / "compiler" / "cache.py"
 HEADER = {"entries": [{"symbol": "saxpy", "sizes": [8, 4]}], "log": ""}
 DATA = bytes(range(256)) * 3
 KEY = "ab" * 32
@@ -278,6 +280,19 @@ def test_least_recently_used_goes_first(cache: ModuleType, folder: Path) -> None
     assert [cache.get(folder, key) is not None for key in keys] == [True, False, True, True]
     cache.put(folder, "ef" * 32, {}, b"x" * 4000, max_bytes=3500)  # Never fits.
     assert len(files(folder)) == 3
+
+
+def test_why_a_folder_is_not_used(cache: ModuleType, folder: Path) -> None:
+    assert cache.why_not(folder) is None
+    assert cache.entries(folder) == (0, 0)
+    cache.put(folder, KEY, HEADER, DATA)
+    (path,) = folder.iterdir()
+    assert cache.entries(folder) == (1, path.stat().st_size)
+    folder.chmod(0o770)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # It says so; it does not warn.
+        assert f"{folder} can be written by others (mode 0770" in cache.why_not(folder)
+        assert f"{path} is no folder" in cache.why_not(path)
 
 
 def test_leftovers_of_dead_writers(cache: ModuleType, folder: Path) -> None:
