@@ -110,7 +110,9 @@ def reference(
 
 
 def inputs(random: np.random.Generator, dtype: str, size: tuple[int, int]) -> tuple[jax.Array, ...]:
-    """Fields at rest, and a medium of glass on the right."""
+    """An electric field of noise, and a medium of glass on the right."""
+    e = np.pad(random.standard_normal((size[0] - 2, size[1] - 2)), 1)  # the walls are at 0
     permittivity = np.ones(size)
     permittivity[:, 2 * size[1] // 3 :] = 2.25
-    return (*(jnp.zeros(size, dtype) for _ in range(3)), jnp.asarray(permittivity, dtype))
+    arrays = e, np.zeros(size), np.zeros(size), permittivity
+    return tuple(jnp.asarray(array, dtype) for array in arrays)

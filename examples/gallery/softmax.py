@@ -23,6 +23,8 @@ SMALL, LARGE = (64, 1000), (8192, 4096)  # rows, columns
 
 softmax = jge.cuda_kernel(
     r"""
+#include <cmath>
+
 #include "common.cuh"
 
 // The largest element so far, and the sum of exp(element - largest).
