@@ -26,20 +26,21 @@ product = jge.cuda_kernel(
     r"""
 #include "common.cuh"
 
+constexpr int kThreads = THREADS * THREADS;
+
 template <typename T>
-__global__ void __launch_bounds__(THREADS* THREADS)
-    matmul(const T* __restrict__ a, const T* __restrict__ b, T* __restrict__ c, int m, int n,
-           int k) {
+__global__ void __launch_bounds__(kThreads) matmul(const T* __restrict__ a, const T* __restrict__ b,
+                                                   T* __restrict__ c, int m, int n, int k) {
   using A = accumulator_t<T>;
   constexpr int kPatch = TILE / THREADS;
-  __shared__ A strip_a[STRIP][TILE + 1];  // transposed; padded against bank conflicts
+  __shared__ A strip_a[STRIP][TILE + 2];  // transposed; a warp writes 16 x 2 elements to 32 banks
   __shared__ A strip_b[STRIP][TILE];
   const int thread = threadIdx.y * THREADS + threadIdx.x;
   const int top = blockIdx.y * TILE, left = blockIdx.x * TILE;
 
   A sums[kPatch][kPatch] = {};
   for (int inner = 0; inner < k; inner += STRIP) {
-    for (int i = thread; i < TILE * STRIP; i += THREADS * THREADS) {
+    for (int i = thread; i < TILE * STRIP; i += kThreads) {
       // Neighbouring threads load neighbouring elements of a row, of either factor.
       const int row = top + i / STRIP, of_row = inner + i % STRIP;
       strip_a[i % STRIP][i / STRIP] = row < m && of_row < k ? A(a[size_t(row) * k + of_row]) : A(0);

@@ -103,12 +103,7 @@ def parts_of(x: jax.ShapeDtypeStruct, *_: Any, **__: Any) -> int:
     return min(MOST_PARTS, rows_of(x))
 
 
-kernel = partial(
-    jge.cuda_kernel,
-    CUDA,
-    defines={"BLOCK": BLOCK},
-    block=BLOCK,
-)
+kernel = partial(jge.cuda_kernel, CUDA, defines={"BLOCK": BLOCK}, block=BLOCK)
 rms_norm = kernel(
     "rms_norm<{x}>",
     out_shape=lambda x, *_, **__: x,

@@ -27,17 +27,16 @@ stencil = jge.cuda_kernel(
     r"""
 #include "common.cuh"
 
-constexpr int kRadius = 4;
+constexpr int kRadius = 4, kThreads = WIDTH * HEIGHT;
 
 template <typename T>
-__global__ void __launch_bounds__(WIDTH* HEIGHT)
+__global__ void __launch_bounds__(kThreads)
     laplacian(const T* __restrict__ u, T* __restrict__ out, int width, int height, int depth) {
   using A = accumulator_t<T>;
   constexpr A weights[] = {A(-205 / 72.0), A(8 / 5.0), A(-1 / 5.0), A(8 / 315.0), A(-1 / 560.0)};
   __shared__ A plane[HEIGHT + 2 * kRadius][WIDTH + 2 * kRadius];
   const int x = blockIdx.x * WIDTH + threadIdx.x, y = blockIdx.y * HEIGHT + threadIdx.y;
-  const int i = threadIdx.x + kRadius,
-            j = threadIdx.y + kRadius;  // the thread's place in the plane
+  const int i = threadIdx.x + kRadius, j = threadIdx.y + kRadius;  // where that is in the plane
   const int front = blockIdx.z * DEPTH, back = min(front + DEPTH, depth);
 
   const auto at = [&](int x, int y, int z) {

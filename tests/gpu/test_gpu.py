@@ -239,6 +239,7 @@ def test_images_without_source():
 
 
 def test_a_block_larger_than_the_kernel_can_run_is_its_own_error():
+    """13 of tests/python/test_cases.py: alone and in a region; what comes later is well."""
     heavy = jge.cuda_kernel(
         'extern "C" __global__ void __launch_bounds__(128) heavy(float* out) { out[0] = 1; }',
         "heavy",
@@ -248,6 +249,10 @@ def test_a_block_larger_than_the_kernel_can_run_is_its_own_error():
     )
     with pytest.raises(jax.errors.JaxRuntimeError, match=r"'heavy' asks for block .* is 128"):
         jax.block_until_ready(heavy())
+    add = make_add()
+    region = jax.jit(jge.graph(lambda x: (add(x, a=1.0), heavy(), add(x, a=2.0))))
+    with pytest.raises(jax.errors.JaxRuntimeError, match=r"'heavy' asks for block .* is 128"):
+        jax.block_until_ready(region(jnp.zeros(256)))
     np.testing.assert_array_equal(make_add()(jnp.zeros(256), a=1.0), np.ones(256))
 
 

@@ -69,6 +69,7 @@ extern "C" __global__ void __launch_bounds__(128)
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     __syncthreads();
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
     for (int step = 0; step < kTile / 16; ++step) {  // 16 elements of k are two core matrices
       multiply_add(d, descriptor(tile_a) + (2 * kAlongK >> 4) * step,
                    descriptor(tile_b) + (2 * kAlongK >> 4) * step);

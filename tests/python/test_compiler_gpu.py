@@ -80,6 +80,38 @@ def test_headers_of_cccl_come_with_nvrtc(tmp_path):
 
 
 @needs_bundle
+@pytest.mark.usefixtures("no_nvcc")
+def test_no_header_is_looked_for_outside_of_packages(tmp_path, monkeypatch):
+    """A block reduction of cub, on a machine with a toolkit that would not compile."""
+    toolkit = tmp_path / "toolkit"
+    for header in ("cuda_fp16.h", "cuda_runtime.h", "cub/block/block_reduce.cuh"):
+        path = toolkit / "include" / header
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("#error the toolkit was asked\n")
+    for variable in ("CUDA_HOME", "CUDA_PATH"):
+        monkeypatch.setenv(variable, str(toolkit))
+    monkeypatch.setattr(nvrtc, "_pathfinder_headers", lambda _: [toolkit / "include"])
+    nvrtc.toolkit_headers.cache_clear()
+    options = []
+
+    def recorded(*arguments, real=nvrtc._options):
+        options.extend(real(*arguments))
+        return real(*arguments)
+
+    monkeypatch.setattr(nvrtc, "_options", recorded)
+    cache = tmp_path / "cache"
+    image = gpu.compile_image(source(SUM), ["sum<float>"], "sm_90a", cache)
+    assert image.data.startswith(b"\x7fELF")
+    folders = [re.fullmatch(r"(?:--include-path=|-I)(.*)", option) for option in options]
+    found = [Path(match[1]).resolve() for match in folders if match]
+    # What NVRTC brings along is unpacked into our own cache.
+    packages = [root.parent.resolve() for root in nvrtc._wheels()]
+    places = [*packages, Path(jge.__file__).parent.resolve(), cache.resolve()]
+    assert [f for f in found if not any(f.is_relative_to(place) for place in places)] == []
+    assert cache.resolve() in [f.parent for f in found]
+
+
+@needs_bundle
 @pytest.mark.usefixtures("no_nvcc", "no_toolkit")
 @pytest.mark.parametrize("trusted", [True, False])
 def test_headers_are_put_only_where_nobody_else_can_write(tmp_path, trusted):
