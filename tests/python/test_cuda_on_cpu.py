@@ -551,3 +551,21 @@ def test_debug_mode_finds_wrong_accesses_and_barriers(n: int, message: str) -> N
         with pytest.raises(jax.errors.JaxRuntimeError, match=f"kernel 'k' .*<k>:{message}"):
             kernel(x, n=n)
         np.testing.assert_array_equal(kernel(x, n=99), 2 * x.reshape(2, 64)[:, ::-1].ravel())
+
+
+@pytest.mark.usefixtures("cpu")
+@pytest.mark.skipif("clang" in host.identity(), reason="GCC's checks")
+def test_debug_mode_tells_the_thread_of_a_kernel_that_is_a_plain_loop() -> None:
+    kernel = jge.cuda_kernel(
+        r"""extern "C" __global__ void twice(const float* x, float* out) {
+              int i = blockIdx.x * blockDim.x + threadIdx.x;
+              out[i] = 2 * x[i];
+            }""",
+        "twice",
+        out_shape=lambda x: x,
+        grid=2,
+        block=32,
+    )
+    place = r"offset 160 of 'x' \(160 bytes\) in block \(1,0,0\), thread \(8,0,0\)"
+    with jge.options(debug=True), pytest.raises(jax.errors.JaxRuntimeError, match=place):
+        kernel(np.ones(40, f4))
