@@ -1,4 +1,4 @@
-# make demo | test | lint | wheel: each does all the set-up it needs, once, and then its job.
+# make demo | test | lint | docs | wheel: each does all the set-up it needs, once, and then its job.
 #   PYTHON=python3.12 make test    picks an interpreter; VENV=folder another environment
 
 PYTHON ?= python3
@@ -12,7 +12,7 @@ VERSION := $(shell $(PYTHON) -c 'import sys; print(".".join(map(str, sys.version
 # Where this changes, the environment is made anew.
 STAMP := $(VENV)/made-by-python-$(VERSION)
 
-.PHONY: demo test test-python fuzz test-cpp test-asan test-tsan wheel lint format clean install
+.PHONY: demo test test-python fuzz test-cpp test-asan test-tsan lint docs wheel format clean install
 
 demo: install
 	$(BIN)/python examples/perona_malik.py
@@ -76,6 +76,11 @@ lint: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	git ls-files '*.h' '*.cc' '*.cu' | xargs $(BIN)/clang-format --dry-run --Werror
+
+# Warnings are errors, and so is a name that leads nowhere. Nothing is fetched.
+docs: install
+	$(BIN)/sphinx-build -W -n --keep-going --quiet -b html docs $(BUILD)-docs
+	@echo "open $(BUILD)-docs/index.html"
 
 format: install
 	$(BIN)/ruff check --fix .

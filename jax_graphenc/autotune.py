@@ -82,7 +82,7 @@ class Autotuned:
 
     @property
     def timings(self) -> tuple[tuple[dict[str, Any], float | None], ...]:
-        """What this process measured last: configurations and seconds per call.
+        """Configurations and seconds per call, as this process measured them last.
 
         ``None`` stands for one that cannot be launched; empty if nothing was measured.
         """

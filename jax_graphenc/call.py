@@ -171,8 +171,9 @@ class KernelCall:
         expression: the entry: a function's name or a template instance.
         parameters: in the kernel's order.
         results: shape and dtype of each output, in the kernel's order.
-        grid, block, cluster: blocks in the grid, threads in a block, blocks in a cluster. A grid
-            with a zero launches nothing.
+        grid: blocks in the grid; one with a zero launches nothing.
+        block: threads in a block.
+        cluster: blocks in a cluster.
         shared_bytes: dynamic shared memory per block.
         cooperative: whether all blocks must run at the same time.
         reference: stands in on the CPU where the source cannot run; ``None`` without one.

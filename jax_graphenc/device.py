@@ -19,8 +19,9 @@ class GraphLimits:
     Attributes:
         max_ops: nodes per batch.
         max_mb: megabytes (10^6 bytes) of distinct buffers per batch.
-        ops_source, mb_source: where each came from: ``"table"`` (by compute capability) or
+        ops_source: where ``max_ops`` came from, ``"table"`` (by compute capability) or
             ``"option"``.
+        mb_source: the same of ``max_mb``.
     """
 
     max_ops: int
@@ -40,15 +41,20 @@ class DeviceInfo:
         compute_capability: major and minor; ``(0, 0)`` on the host.
         multiprocessors: streaming multiprocessors.
         warp_size: threads in a warp.
-        clock_khz, memory_clock_khz: peak clock rates in kHz; 0 where the driver does not tell.
-        memory_total, memory_free: bytes.
+        clock_khz: peak clock rate in kHz; 0 where the driver does not tell.
+        memory_clock_khz: that of the memory.
+        memory_total: bytes of memory.
+        memory_free: bytes of it that nobody has taken.
         l2_bytes: bytes of second-level cache.
         shared_memory_per_block: bytes that a block gets without asking.
         shared_memory_per_block_optin: bytes that a block can get (``shared_mem=``).
-        shared_memory_per_multiprocessor: bytes.
-        registers_per_block, registers_per_multiprocessor: 32-bit registers.
-        max_threads_per_block, max_threads_per_multiprocessor: threads.
-        max_block, max_grid: limits of each dimension.
+        shared_memory_per_multiprocessor: bytes that its blocks share.
+        registers_per_block: 32-bit registers that a block can have.
+        registers_per_multiprocessor: 32-bit registers that its blocks share.
+        max_threads_per_block: threads in the largest block.
+        max_threads_per_multiprocessor: threads that it can hold at the same time.
+        max_block: threads in each dimension of a block, at most.
+        max_grid: blocks in each dimension of a grid, at most.
         max_cluster: blocks in the largest portable thread block cluster; 1 without clusters.
         cooperative_launch: whether all blocks of a grid can be made to run at the same time.
         concurrent_managed_access: whether CPU and device may touch managed memory at once.

@@ -680,7 +680,7 @@ class CudaKernel:
 
     @property
     def derivative(self) -> str | None:
-        """The kind of its derivative rule: ``"jvp"``, ``"vjp"``, or ``None`` without one."""
+        """Its derivative rule, which is ``"jvp"``, ``"vjp"``, or ``None`` without one."""
         if self._rule is None:
             return None if self._reference is None else "jvp"
         return "vjp" if len(self._rule) == 2 else "jvp"

@@ -33,6 +33,9 @@ def export_checks() -> list[jax.export.DisabledSafetyCheck]:
 
     Pass it as ``disabled_checks=``. The process that loads the function needs
     ``import jax_graphenc``, and runs the kernels' native code that was saved with it.
+
+    Returns:
+        A check to disable for each of the package's custom calls.
     """
     check = jax.export.DisabledSafetyCheck.custom_call
     return [check(PROGRAM), check(UNCAPTURED_PROGRAM)]

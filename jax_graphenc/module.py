@@ -96,7 +96,7 @@ def cuda_module(
         globals: initial values of ``__constant__`` and ``__device__`` variables.
 
     Returns:
-        What makes kernels: ``.kernel(name, ...)``.
+        A ``CudaModule``, whose ``.kernel(name, ...)`` makes kernels.
 
     Raises:
         TypeError, ValueError: as ``cuda_kernel`` does.

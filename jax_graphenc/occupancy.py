@@ -53,7 +53,7 @@ class Occupancy:
 
     @property
     def fraction(self) -> float:
-        """Of a multiprocessor's threads, those that are in use: 0 to 1."""
+        """The part of a multiprocessor's threads that is in use, from 0 to 1."""
         return self.threads / self.max_threads
 
 

@@ -1,11 +1,11 @@
 """The JAX primitives, and their rules, for those who write rules of their own.
 
-``kernel_p.bind(*operands, call=KernelCall(...))`` is one kernel, compiled when it is lowered.
-``program_p.bind(*operands, program=Program(...), results=..., uncaptured=...)`` is a program that
-is already made for one platform: its arguments are the operands; ``results`` has the
-``jax.core.ShapedArray`` of each of its results but its scratch memory, which is not returned.
-``region_p.bind(*operands, jaxpr=..., name=..., strict=...)`` calls a closed jaxpr that has no
-constants, and whose kernels are gathered into programs when it is lowered.
+- ``kernel_p.bind(*operands, call=KernelCall(...))`` is one kernel, compiled when it is lowered.
+- ``program_p.bind(*operands, program=Program(...), results=..., uncaptured=...)`` is a program that
+  is already made for one platform: its arguments are the operands; ``results`` has the
+  ``jax.core.ShapedArray`` of each of its results but its scratch memory, which is not returned.
+- ``region_p.bind(*operands, jaxpr=..., name=..., strict=...)`` calls a closed jaxpr that has no
+  constants, and whose kernels are gathered into programs when it is lowered.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ step build build_package
 step build-cpp build_tests
 step cpp build/gpu/tests/cpp/jge_tests
 step python-gpu pytest tests/python/test_{matrix,batching,dtypes,region,graph,cases,kernel}.py tests/gpu/*.py \
-  tests/python/test_{traced_values,testing,errors,definitions,process,program,demo,batched_grid,citizens,readme}.py \
+  tests/python/test_{traced_values,testing,errors,definitions,process,program,demo,batched_grid,citizens,docs}.py \
   $(ls tests/python/test_{gallery,applications}.py 2> /dev/null)
 step python-cpu pytest_on_cpu
 step demo "$PYTHON" examples/perona_malik.py --out "$out/demo.png"
