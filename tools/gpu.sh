@@ -58,11 +58,15 @@ nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
 step build build_package
 step build-cpp build_tests
 step cpp build/gpu/tests/cpp/jge_tests
-step python-gpu pytest tests/python/test_{matrix,batching,dtypes,region,graph,cases,kernel}.py tests/gpu/*.py \
-  tests/python/test_{traced_values,testing,errors,definitions,process,program,demo,batched_grid,citizens,docs}.py \
-  $(ls tests/python/test_{gallery,applications}.py 2> /dev/null)
+step python-gpu pytest tests/python/test_{matrix,gallery,applications,batching,dtypes,region,graph,cases,kernel}.py \
+  tests/gpu/*.py tests/python/test_{traced_values,testing,errors,definitions,process,program,demo,batched_grid}.py \
+  tests/python/test_{citizens,docs,statistics,explain,cli}.py
 step python-cpu pytest_on_cpu
 step demo "$PYTHON" examples/perona_malik.py --out "$out/demo.png"
+for application in lattice_boltzmann conjugate_gradient train_network; do
+  step "$application" "$PYTHON" "examples/$application.py" --out "$out/$application.png"
+done
+step gallery "$PYTHON" examples/gallery
 if command -v compute-sanitizer > /dev/null; then
   step memcheck compute-sanitizer --error-exitcode 1 --report-api-errors no build/gpu/tests/cpp/jge_tests --driver cuda encoder
 fi
@@ -71,6 +75,7 @@ replay() {
     cat "$work/replay.json"
 }
 step replay replay
+step start-up "$PYTHON" benchmarks/start_up.py --out "$work/start-up.json"
 step benchmarks "$PYTHON" benchmarks/run.py --out "$work/benchmarks.json"
 if [ "$(nvidia-smi --list-gpus | wc -l)" -ge 2 ]; then
   step two-gpus-tests pytest tests/gpu/test_two_gpus.py
