@@ -213,7 +213,7 @@ def missing(needs: list[str]) -> bool:
 # What differs between machines and versions, in this order.
 VARIES = (
     (r"\((g\+\+|NVRTC|nvcc)[^\n]*\):$", r"(\1 ...):"),
-    (r"\((g\+\+|NVRTC) [^\n]*?: ", r"(\1 ...: "),
+    (r"\((g\+\+|NVRTC)\S* [^\n]*?: ", r"(\1 ...: "),
     (r"^[^\n]*: In [a-z ]*function [^\n]*\n", ""),
     (r"^[^\n]*: Assembler messages:\n", ""),
     (r"0x[0-9a-f]{6,}", "0x..."),

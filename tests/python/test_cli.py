@@ -78,7 +78,8 @@ def test_info_for_machines_is_complete(tmp_path):
     assert options["use_graphs"] == {"value": True, "from": "default"}
 
 
-def test_info_says_what_was_set_by_a_call(capsys):
+def test_info_says_what_was_set_by_a_call(capsys, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)  # so that no line is broken
     with jge.options(max_batch_nodes=17):
         assert main(["info"]) == 0
     lines = capsys.readouterr().out.splitlines()
