@@ -183,7 +183,7 @@ def test_a_block_that_is_too_large_is_told_of_its_kernel(wrap):
     np.testing.assert_array_equal(jax.jit(wrap(lambda x: bump(bump(x))))(ONE), ONE + 2)
 
     data = np.zeros(300, np.float32)
-    with jge.Encoder() as encoder:
+    with jge.Encoder(jax.devices("cpu")[0]) as encoder:
         encoder.append(bump_raw, data, n=300)
         with pytest.raises(ValueError, match="kernel 'large': block"):
             encoder.append(large, data, n=300)

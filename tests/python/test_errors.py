@@ -186,7 +186,8 @@ def test_a_wrong_call_with_a_traced_value_is_about_the_users_kernel(scale):
     source = SCALE.replace('extern "C"', "template <typename T>").replace("float", "T")
     template = make(source, "scale<{x}>", reference=lambda x, *, a, n: x[:1], cpu="reference")
     with pytest.raises(TypeError, match=r"kernel 'scale<float>': its reference returns float32\[1"):
-        jax.jit(lambda a: template(X, a=a, n=1))(2.0)
+        traced = jax.jit(lambda a: template(X, a=a, n=1)).trace(2.0)
+        traced.lower(lowering_platforms=("cpu",))
 
 
 def test_wrong_results_are_refused():

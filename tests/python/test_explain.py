@@ -163,7 +163,8 @@ def test_it_runs_nothing():
 
 
 def test_the_text_says_it_all():
-    text = re.sub(r"  called at .*(\n    .*)*\n", "", jge.explain(split, X, ONE).text(width=80))
+    told = jge.explain(split, X, ONE, platform="cpu")
+    text = re.sub(r"  called at .*(\n    .*)*\n", "", told.text(width=80))
     assert (
         text
         == f"""\
@@ -215,7 +216,7 @@ def test_a_kernel_that_runs_its_reference_is_told():
     def region(x, y):
         return axpy(on_reference(axpy(x, y, a=1.0), y, a=1.0), y, a=1.0)
 
-    told = jge.explain(region, X, ONE)
+    told = jge.explain(region, X, ONE, platform="cpu")
     assert [op.name for op in told.programs[1].split_by] == ["axpy (its reference)"]
     assert [(op.name, op.count) for op in told.references] == [("axpy", 1)]
     assert "runs its reference instead: axpy" in str(told)
@@ -421,7 +422,7 @@ def test_the_drawing_has_it_all():
     assert re.findall(r"subgraph (cluster_\d+) ", dot) == ["cluster_0", "cluster_1"]
     assert dot.count("RAW x") == 2
     # Every node and edge is there, if asked for.
-    dot = jge.explain(loop, X, ONE).dot(full=True)
+    dot = jge.explain(loop, X, ONE, platform="cpu").dot(full=True)
     assert len(re.findall(r"^\s*p0n\d+ \[label", dot, re.M)) == 200
     inside = 199 - 9  # but what goes from one of ten graphs to the next
     assert len(re.findall(r"^\s*p0n\d+ -> p0n\d+ .*RAW", dot, re.M)) == inside
@@ -498,9 +499,10 @@ def example_arguments():
 def test_the_command_explains_a_function_of_a_file(tmp_path, capsys):
     (tmp_path / "solver.py").write_text(MODULE)
     function = f"{tmp_path}/solver.py:step"
-    assert run_command(function, "--shape", "f32[300]", "float32[300]", "count=3") == 0
+    cpu = "--platform", "cpu"
+    assert run_command(function, *cpu, "--shape", "f32[300]", "float32[300]", "count=3") == 0
     assert "step, compiled for cpu: 3 programs, 6 nodes" in capsys.readouterr().out
-    assert run_command(function, "--full") == 0
+    assert run_command(function, *cpu, "--full") == 0
     assert "step, compiled for cpu: 2 programs, 4 nodes" in capsys.readouterr().out
     if shutil.which("dot"):
         pytest.importorskip("graphviz")
