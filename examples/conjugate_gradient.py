@@ -406,8 +406,9 @@ def draw(plate, temperature, residuals, out):
 
     left = figure.add_subplot(grid[1, 0])
     cx, cy, radius, _ = DISCS[0]
-    corner = np.array([cx + 0.3 * radius, cy + 0.3 * radius])
     size = min(1.5 * radius, 30 * (PLATE[0] * PLATE[1] / len(plate.points)) ** 0.5)
+    rim = np.array([cx, cy]) + radius / 2**0.5  # the hole fills the lower left half
+    corner = rim - size / 2
     corners = plate.points[plate.triangles]
     inside = np.all(abs(corners.mean(axis=1) - corner - size / 2) < size * 0.7, axis=1)
     mean = temperature[plate.triangles[inside]].mean(axis=1)
