@@ -155,24 +155,24 @@ def parts():
 
 
 kernel = partial(
-    jge.cuda_kernel, CUDA, grid=lambda *_, **__: blocks(), block=BLOCK, defines={"LANES": LANES}
+    jge.cuda_kernel, CUDA, grid=lambda: blocks(), block=BLOCK, defines={"LANES": LANES}
 )
 multiply = kernel(
     "multiply",
-    out_shape=lambda starts, columns, values, p, **_: (p, parts()),
-    values={"rows": lambda starts, *_, **__: starts.size - 1},
+    out_shape=lambda p: (p, parts()),
+    values={"rows": lambda starts: starts.size - 1},
 )
 descend = kernel(
     "descend",
     params={"x": "inout", "r": "inout"},
-    out_shape=lambda *_, **__: (parts(), parts()),
-    values={"rows": lambda p, *_, **__: p.size},
+    out_shape=lambda: (parts(), parts()),
+    values={"rows": lambda p: p.size},
 )
 turn = kernel(
     "turn",
     params={"p": "inout"},
-    out_shape=lambda r, diagonal, rz_parts, rr_parts, dots, p, **_: dots,
-    values={"rows": lambda r, *_, **__: r.size},
+    out_shape=lambda dots: dots,
+    values={"rows": lambda r: r.size},
 )
 
 

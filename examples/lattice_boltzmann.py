@@ -105,17 +105,17 @@ extern "C" __global__ void stream_and_collide(const float* __restrict__ f,
 BLOCK = (64, 4)
 
 
-def grid(f, *_, **__):
+def grid(f):
     return jge.cdiv(f.shape[2], BLOCK[0]), jge.cdiv(f.shape[1], BLOCK[1])
 
 
 stream_and_collide = jge.cuda_kernel(
     CUDA,
     "stream_and_collide",
-    out_shape=lambda f, *_, **__: f,
+    out_shape=lambda f: f,
     grid=grid,
     block=BLOCK,
-    values={"width": lambda f, *_, **__: f.shape[2], "height": lambda f, *_, **__: f.shape[1]},
+    values={"width": lambda f: f.shape[2], "height": lambda f: f.shape[1]},
 )
 
 # The directions once more, for jax.numpy.

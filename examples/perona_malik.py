@@ -115,10 +115,10 @@ def grid(image, *_, **__):
 # The grid and the outputs' shapes are functions of the inputs: a kernel takes any size of picture.
 kernel = partial(jge.cuda_kernel, CUDA, grid=grid, block=BLOCK)
 luminance = kernel(
-    "luminance", out_shape=lambda rgb, **_: jax.ShapeDtypeStruct(rgb.shape[1:], rgb.dtype)
+    "luminance", out_shape=lambda rgb: jax.ShapeDtypeStruct(rgb.shape[1:], rgb.dtype)
 )
-conductance = kernel("conductance", out_shape=lambda luma, **_: (luma, luma))
-diffuse = kernel("diffuse", out_shape=lambda rgb, *_, **__: rgb)
+conductance = kernel("conductance", out_shape=lambda luma: (luma, luma))
+diffuse = kernel("diffuse", out_shape=lambda rgb: rgb)
 
 
 def edges(rgb):

@@ -179,7 +179,7 @@ def results(
     if len(given) != len(pure):
         raise TypeError(
             f"kernel {spelled} has {_count(pure, 'output')} to be shaped; out_shape gives "
-            f"{len(given)}. Give one each, such as out_shape=lambda x, **_: x"
+            f"{len(given)}. Give one each, such as out_shape=lambda x: x"
         )
     for p, (_, dtype) in zip(pure, given, strict=True):
         if not holds(p.type, dtype):

@@ -233,8 +233,8 @@ def autotune(
     Example::
 
         smooth = jge.autotune(
-            jge.cuda_kernel(source, "smooth", out_shape=lambda x, **_: x, block=256,
-                            grid=lambda x, *, block, **_: jge.cdiv(x.size, block[0])),
+            jge.cuda_kernel(source, "smooth", out_shape=lambda x: x, block=256,
+                            grid=lambda x, block: jge.cdiv(x.size, block[0])),
             [{"block": n, "defines": {"TILE": t}} for n in (128, 256) for t in (2, 4)],
         )
 

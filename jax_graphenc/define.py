@@ -63,10 +63,11 @@ def cuda_kernel(
     The source is compiled when a call is lowered: with NVRTC for a GPU, with the machine's C++
     compiler for the CPU; compiled kernels are kept on disk.
 
-    ``out_shape``, ``grid``, ``block``, ``shared_mem`` and ``cluster`` are values, or functions that
-    are called with a ``jax.ShapeDtypeStruct`` for each input and the keywords of the call. One with
-    a keyword-only parameter ``block``, or named like a macro of ``defines``, is given that as well:
-    ``grid=lambda x, *, block, **_: jge.cdiv(x.size, block[0])``.
+    ``out_shape``, ``grid``, ``block``, ``shared_mem`` and ``cluster`` are values, or functions of
+    shapes, which ask by name for inputs, each a ``jax.ShapeDtypeStruct``, for by-value parameters,
+    for ``block`` and for macros of ``defines``: ``grid=lambda x, block: jge.cdiv(x.size,
+    block[0])``. One that can take all inputs by position and all keywords is called so, as
+    ``lambda *inputs, **keywords: ...``; then ``block`` and macros are keyword-only.
 
     Args:
         source: CUDA C++ text, or a ``Path`` to a .cu file; a ``Path`` to a .ptx, .cubin or .fatbin
@@ -120,7 +121,7 @@ def cuda_kernel(
         cpu: what runs on the CPU: ``"source"``, ``"reference"``, or ``"auto"``: the source where it
             can run, else the reference.
         values: by-value parameters that calls need not give: by name, a value or a function as
-            above, such as ``{"n": lambda x, **_: x.size}``. A keyword of the call wins.
+            above, such as ``{"n": lambda x: x.size}``. A keyword of the call wins.
         sharding: the dimensions that may be split over devices, by array, in the kernel's order:
             ``"b n, n -> b n"``. One with a name may be, and all of that name are split alike; ``_``
             is one that stays whole; ``...`` in front is any number that may be, where an input's

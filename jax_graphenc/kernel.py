@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import copy
 import functools
-import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jax_graphenc import arguments, launch, occupancy, sharding
+from jax_graphenc import arguments, launch, occupancy, shape_functions, sharding
 from jax_graphenc.batching import METHODS
 from jax_graphenc.call import (
     NOT_OBSERVED,
@@ -223,7 +222,7 @@ class CudaKernel:
         if not isinstance(values, Mapping):
             raise TypeError(
                 f"kernel '{self.__name__}': values={values!r}: a mapping is expected, such as "
-                "{'n': lambda x, **_: x.size}; got " + type(values).__name__
+                "{'n': lambda x: x.size}; got " + type(values).__name__
             )
         if unknown := [name for name in values if name not in self._value_names]:
             raise ValueError(
@@ -244,7 +243,7 @@ class CudaKernel:
         if rule.splits and pure and not callable(self._out_shape):
             raise TypeError(
                 f"kernel {spelled}: with sharding=, out_shape= is a function of the inputs, since "
-                "each device makes a part: out_shape=lambda x, **_: x"
+                "each device makes a part: out_shape=lambda x: x"
             )
         return rule
 
@@ -502,7 +501,7 @@ class CudaKernel:
             if not callable(value):
                 return value
             try:
-                return value(*structs, **values, **self._asked_for(value, block))
+                return self._call_shape_function(value, structs, values, block)
             except Exception as error:
                 error.add_note(f"in {what}= of kernel {spelled}")
                 raise
@@ -552,19 +551,22 @@ class CudaKernel:
             sharding=self._sharding,
         )
 
-    def _asked_for(self, function: Callable[..., Any], block: Dim3 | None) -> dict[str, Any]:
-        """The block and the macros that a function names among its keyword-only parameters."""
-        names = _keyword_only(function) - self._value_names
-        found: dict[str, Any] = {}
-        if block is not None and "block" in names:
-            found["block"] = block
-        for macro, text in self._source.defines if self._source and names else ():
-            if macro in names:
-                try:
-                    found[macro] = ast.literal_eval(text)
-                except (SyntaxError, ValueError):
-                    found[macro] = text
-        return found
+    def _call_shape_function(
+        self,
+        function: Callable[..., Any],
+        structs: Sequence[jax.ShapeDtypeStruct],
+        values: Mapping[str, Any],
+        block: Dim3 | None = None,
+    ) -> Any:
+        """A function of the definition's, which may ask for the block and for macros as well."""
+        offered: dict[str, Any] = {} if block is None else {"block": block}
+        for macro, text in self._source.defines if self._source else ():
+            try:
+                offered[macro] = ast.literal_eval(text)
+            except (SyntaxError, ValueError):
+                offered[macro] = text
+        names = [p.name for p in self._generic if p.is_input]
+        return shape_functions.call(function, names, structs, values, offered)
 
     def _all_values(self, arrays: Sequence[arguments.Array], keywords: Keywords) -> Keywords:
         """The keywords of a call, with those that the definition's ``values=`` adds."""
@@ -577,7 +579,8 @@ class CudaKernel:
         for name, value in missing.items():
             if callable(value):
                 try:
-                    value = concrete(value(*structs, **keywords.values), name, self.__name__)
+                    given = self._call_shape_function(value, structs, keywords.values)
+                    value = concrete(given, name, self.__name__)
                 except Exception as error:
                     error.add_note(f"in values= of kernel '{self.__name__}'")
                     raise
@@ -731,15 +734,6 @@ class CudaKernel:
             return derived(*primals), out
 
         return derived
-
-
-def _keyword_only(function: Callable[..., Any]) -> set[str]:
-    inner = function.function if isinstance(function, AsKeywords) else function
-    try:
-        parameters = inspect.signature(inner).parameters.values()
-    except (TypeError, ValueError):  # some that are written in C have none
-        return set()
-    return {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
 
 
 _REMADE = ("expand_dims", "broadcast_all")

@@ -83,8 +83,8 @@ def cuda_module(
     Kernels of one source that are ``extern "C"`` share one compiled image on a GPU. Example::
 
         solver = jge.cuda_module("solver.cu", defines={"TILE": 32})
-        residual = solver.kernel("residual", out_shape=lambda u, **_: u, grid=64, block=256)
-        smooth = solver.kernel("smooth<{u}>", out_shape=lambda u, **_: u, grid=64, block=256)
+        residual = solver.kernel("residual", out_shape=lambda u: u, grid=64, block=256)
+        smooth = solver.kernel("smooth<{u}>", out_shape=lambda u: u, grid=64, block=256)
 
     Args:
         source: the path of a .cu file, or CUDA C++ text; the path of a .ptx, .cubin or .fatbin

@@ -52,12 +52,10 @@ def kernel(lanes: int) -> jge.CudaKernel:
     return jge.cuda_kernel(
         CUDA,
         f"csr_matvec<{lanes}, {{values}}>",
-        out_shape=lambda values, columns, starts, x, *, rows: jax.ShapeDtypeStruct(
-            (rows,), values.dtype
-        ),
-        grid=lambda *_, rows: jge.cdiv(rows, BLOCK // lanes),
+        out_shape=lambda values, rows: jax.ShapeDtypeStruct((rows,), values.dtype),
+        grid=lambda rows: jge.cdiv(rows, BLOCK // lanes),
         block=BLOCK,
-        values={"rows": lambda values, columns, starts, x, **_: starts.size - 1},
+        values={"rows": lambda starts: starts.size - 1},
     )
 
 

@@ -77,12 +77,12 @@ __global__ void step(const T* __restrict__ f, const bool* __restrict__ solid, T*
 }
 """,
     "step<{f}>",
-    out_shape=lambda f, *_, **__: f,
-    grid=lambda f, *_, **__: (jge.cdiv(f.shape[2], BLOCK[0]), jge.cdiv(f.shape[1], BLOCK[1])),
+    out_shape=lambda f: f,
+    grid=lambda f: (jge.cdiv(f.shape[2], BLOCK[0]), jge.cdiv(f.shape[1], BLOCK[1])),
     block=BLOCK,
     values={
-        "width": lambda f, *_, **__: f.shape[2],
-        "height": lambda f, *_, **__: f.shape[1],
+        "width": lambda f: f.shape[2],
+        "height": lambda f: f.shape[1],
     },
 )
 

@@ -52,11 +52,11 @@ __global__ void histogram(const T* __restrict__ x, int* __restrict__ counts, dou
 }
 """,
     "histogram<{x}>",
-    out_shape=lambda x, bins, **_: jax.ShapeDtypeStruct((bins,), jnp.int32),
-    grid=lambda x, **_: min(MOST_BLOCKS, jge.cdiv(x.size, 8 * BLOCK)),
+    out_shape=lambda bins: jax.ShapeDtypeStruct((bins,), jnp.int32),
+    grid=lambda x: min(MOST_BLOCKS, jge.cdiv(x.size, 8 * BLOCK)),
     block=BLOCK,
-    shared_mem=lambda x, bins, **_: 4 * bins,
-    values={"n": lambda x, **_: x.size},
+    shared_mem=lambda bins: 4 * bins,
+    values={"n": lambda x: x.size},
     zero_init=("counts",),
 )
 

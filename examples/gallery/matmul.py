@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(kThreads) matmul(const T* __restrict__ a, cons
 """,
     "matmul<{a}>",
     defines={"TILE": TILE, "STRIP": STRIP, "THREADS": THREADS},
-    out_shape=lambda a, b, **_: jax.ShapeDtypeStruct((a.shape[0], b.shape[1]), a.dtype),
+    out_shape=lambda a, b: jax.ShapeDtypeStruct((a.shape[0], b.shape[1]), a.dtype),
     grid=lambda a, b, m, n, k: (jge.cdiv(n, TILE), jge.cdiv(m, TILE)),
     block=(THREADS, THREADS),
     reference=lambda a, b, **_: reference(a, b),

@@ -68,10 +68,10 @@ __global__ void __launch_bounds__(BLOCK)
 """,
     "accelerations<{bodies}>",
     defines={"BLOCK": BLOCK},
-    out_shape=lambda bodies, **_: jax.ShapeDtypeStruct((bodies.shape[0], 3), bodies.dtype),
-    grid=lambda bodies, **_: jge.cdiv(bodies.shape[0], BLOCK),
+    out_shape=lambda bodies: jax.ShapeDtypeStruct((bodies.shape[0], 3), bodies.dtype),
+    grid=lambda bodies: jge.cdiv(bodies.shape[0], BLOCK),
     block=BLOCK,
-    values={"n": lambda bodies, **_: bodies.shape[0]},
+    values={"n": lambda bodies: bodies.shape[0]},
 )
 
 

@@ -30,7 +30,7 @@ def accumulator(dtype: jax.typing.DTypeLike) -> np.dtype:
     return jnp.promote_types(dtype, jnp.float32)
 
 
-def blocks(x: jax.ShapeDtypeStruct, **_: object) -> int:
+def blocks(x: jax.ShapeDtypeStruct) -> int:
     return max(1, min(MOST_BLOCKS, jge.cdiv(x.size, PER_BLOCK)))
 
 
@@ -63,10 +63,10 @@ __global__ void sums_of_blocks(const T* __restrict__ x, accumulator_t<T>* __rest
 }
 """,
     "sums_of_blocks<{x}>",
-    out_shape=lambda x, **_: jax.ShapeDtypeStruct((blocks(x),), accumulator(x.dtype)),
+    out_shape=lambda x: jax.ShapeDtypeStruct((blocks(x),), accumulator(x.dtype)),
     grid=blocks,
     block=BLOCK,
-    values={"n": lambda x, **_: x.size},
+    values={"n": lambda x: x.size},
 )
 
 

@@ -95,38 +95,38 @@ def reference(x: jax.Array, w: jax.Array, epsilon: float = EPSILON, **_: Any) ->
     return (wide * r * w).astype(x.dtype)
 
 
-def rows_of(x: jax.ShapeDtypeStruct, *_: Any, **__: Any) -> int:
+def rows_of(x: jax.ShapeDtypeStruct) -> int:
     return x.size // x.shape[-1]
 
 
-def parts_of(x: jax.ShapeDtypeStruct, *_: Any, **__: Any) -> int:
+def parts_of(x: jax.ShapeDtypeStruct) -> int:
     return min(MOST_PARTS, rows_of(x))
 
 
 kernel = partial(jge.cuda_kernel, CUDA, defines={"BLOCK": BLOCK}, block=BLOCK)
 rms_norm = kernel(
     "rms_norm<{x}>",
-    out_shape=lambda x, *_, **__: x,
+    out_shape=lambda x: x,
     grid=rows_of,
-    values={"columns": lambda x, *_, **__: x.shape[-1], "epsilon": EPSILON},
+    values={"columns": lambda x: x.shape[-1], "epsilon": EPSILON},
     reference=reference,
 )
 backward = kernel(
     "rms_norm_backward<{x}>",
-    out_shape=lambda x, *_, **__: (
+    out_shape=lambda x: (
         x,
         jax.ShapeDtypeStruct((parts_of(x), x.shape[-1]), jnp.promote_types(x.dtype, jnp.float32)),
     ),
     grid=parts_of,
-    values={"columns": lambda x, *_, **__: x.shape[-1], "rows": rows_of},
+    values={"columns": lambda x: x.shape[-1], "rows": rows_of},
 )
 sum_rows = kernel(
     "sum_rows<{like}>",
-    out_shape=lambda parts, like, **_: like,
-    grid=lambda parts, *_, **__: jge.cdiv(parts.shape[1], BLOCK),
+    out_shape=lambda like: like,
+    grid=lambda parts: jge.cdiv(parts.shape[1], BLOCK),
     values={
-        "columns": lambda parts, *_, **__: parts.shape[1],
-        "rows": lambda parts, *_, **__: parts.shape[0],
+        "columns": lambda parts: parts.shape[1],
+        "rows": lambda parts: parts.shape[0],
     },
 )
 

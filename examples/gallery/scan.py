@@ -116,17 +116,17 @@ kernel = partial(
     jge.cuda_kernel,
     CUDA,
     defines={"BLOCK": BLOCK, "ITEMS": ITEMS},
-    grid=lambda x, *_, **__: jge.cdiv(x.size, TILE),
+    grid=lambda x: jge.cdiv(x.size, TILE),
     block=BLOCK,
-    values={"n": lambda x, *_, **__: x.size},
+    values={"n": lambda x: x.size},
 )
 sums_of_tiles = kernel(
     "sums_of_tiles<{x}>",
-    out_shape=lambda x, **_: jax.ShapeDtypeStruct((jge.cdiv(x.size, TILE),), accumulator(x.dtype)),
+    out_shape=lambda x: jax.ShapeDtypeStruct((jge.cdiv(x.size, TILE),), accumulator(x.dtype)),
 )
 scan_tiles = kernel(
     "scan_tiles<{x}>",
-    out_shape=lambda x, *_, **__: jax.ShapeDtypeStruct(x.shape, accumulator(x.dtype)),
+    out_shape=lambda x: jax.ShapeDtypeStruct(x.shape, accumulator(x.dtype)),
 )
 
 

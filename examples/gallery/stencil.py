@@ -77,13 +77,13 @@ __global__ void __launch_bounds__(kThreads)
 """,
     "laplacian<{u}>",
     defines={"WIDTH": WIDTH, "HEIGHT": HEIGHT, "DEPTH": DEPTH},
-    out_shape=lambda u, **_: u,
-    grid=lambda u, **_: tuple(map(jge.cdiv, u.shape[::-1], (WIDTH, HEIGHT, DEPTH))),
+    out_shape=lambda u: u,
+    grid=lambda u: tuple(map(jge.cdiv, u.shape[::-1], (WIDTH, HEIGHT, DEPTH))),
     block=(WIDTH, HEIGHT),
     values={
-        "width": lambda u, **_: u.shape[2],
-        "height": lambda u, **_: u.shape[1],
-        "depth": lambda u, **_: u.shape[0],
+        "width": lambda u: u.shape[2],
+        "height": lambda u: u.shape[1],
+        "depth": lambda u: u.shape[0],
     },
     reference=lambda u, **_: reference(u),
 )

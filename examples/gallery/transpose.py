@@ -46,9 +46,7 @@ __global__ void transpose(const T* __restrict__ x, T* __restrict__ out, int rows
 """,
     "transpose<{x}>",
     defines={"TILE": TILE, "ROWS": ROWS},
-    out_shape=lambda x, **_: jax.ShapeDtypeStruct(
-        (*x.shape[:-2], x.shape[-1], x.shape[-2]), x.dtype
-    ),
+    out_shape=lambda x: jax.ShapeDtypeStruct((*x.shape[:-2], x.shape[-1], x.shape[-2]), x.dtype),
     grid=lambda x, rows, columns: (
         jge.cdiv(columns, TILE),
         jge.cdiv(rows, TILE),

@@ -107,10 +107,10 @@ def _ways(kernels: int) -> list[Way]:
     add = jge.cuda_kernel(
         _ADD,
         "add",
-        out_shape=lambda x, **_: x,
-        grid=lambda x, **_: jge.cdiv(x.size, 256),
+        out_shape=lambda x: x,
+        grid=lambda x: jge.cdiv(x.size, 256),
         block=256,
-        values={"n": lambda x, **_: x.size},
+        values={"n": lambda x: x.size},
     )
 
     def chain(x: jax.Array) -> jax.Array:

@@ -306,3 +306,46 @@ def test_clear_caches(tmp_path):
 def test_device_info_of_what_is_no_device(device):
     with pytest.raises(TypeError, match=r"one of jax.devices\(\) is expected; got"):
         jge.device_info(device)
+
+
+# ---------------------------------------------------------------------- functions of shapes
+
+WEIGH = body(
+    "out[i] = a * x[i] + y[i] * TILE;", "const float* x, const float* y, float* out, float a"
+)
+
+
+@pytest.mark.parametrize(
+    "grid",
+    [
+        lambda x: x.size // 8,
+        lambda y: y.size // 8,
+        lambda a, y: int(a),
+        lambda block, x: x.size // block[0],
+        lambda TILE: TILE // 2,
+        lambda x, y, *, a: x.size // 8,  # all of them, as they come
+        lambda first, second, *, a: second.size // 8,
+        lambda *inputs, **keywords: inputs[1].size // 8 if keywords == {"a": 1.0} else 0,
+        lambda x, y, a, *, block: block[0] // 8,
+        lambda: 1,
+    ],
+)
+def test_functions_of_shapes_name_what_they_need(grid):
+    kernel = make(WEIGH, "f", grid=grid, defines={"TILE": 2}, out_shape=lambda y: y)
+    np.testing.assert_array_equal(kernel(X, X, a=1.0), 3 * X)
+
+
+def test_functions_of_shapes_of_a_traced_value():
+    """The kernel that loads it has one input more, which is none of the user's."""
+    kernel = make(
+        WEIGH, "f", grid=lambda y: y.size // 8, defines={"TILE": 2}, out_shape=lambda y: y
+    )
+    np.testing.assert_array_equal(jax.jit(lambda a: kernel(X, X, a=a))(1.0), 3 * X)
+
+
+@pytest.mark.parametrize("grid", [lambda z: 1, lambda x, y, z: 1, lambda x, *, z: 1])
+def test_a_function_of_shapes_that_asks_for_what_is_not_there(grid):
+    there = r"cannot be called: it may ask by name for block, TILE, a, x, y; or take all inputs"
+    with pytest.raises(TypeError, match=there) as caught:
+        make(WEIGH, "f", grid=grid, defines={"TILE": 2})(X, X, a=1.0)
+    assert "in grid= of kernel f(" in "".join(caught.value.__notes__)

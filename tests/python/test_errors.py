@@ -185,8 +185,8 @@ def test_a_wrong_call_with_a_traced_value_is_about_the_users_kernel(scale):
             jax.eval_shape(call, 2.0)
     source = SCALE.replace('extern "C"', "template <typename T>").replace("float", "T")
     template = make(source, "scale<{x}>", reference=lambda x, *, a, n: x[:1], cpu="reference")
+    traced = jax.jit(lambda a: template(X, a=a, n=1)).trace(2.0)
     with pytest.raises(TypeError, match=r"kernel 'scale<float>': its reference returns float32\[1"):
-        traced = jax.jit(lambda a: template(X, a=a, n=1)).trace(2.0)
         traced.lower(lowering_platforms=("cpu",))
 
 

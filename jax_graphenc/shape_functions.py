@@ -1,0 +1,65 @@
+"""Functions of the user's, of shapes and keywords: each is called with what it asks for."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from jax_graphenc.loading import AsKeywords
+
+
+def call(
+    function: Callable[..., Any],
+    names: Sequence[str],
+    inputs: Sequence[Any],
+    keywords: Mapping[str, Any],
+    offered: Mapping[str, Any],
+) -> Any:
+    """Calls a function with all inputs and keywords, or else with those that it names.
+
+    Args:
+        function: takes inputs by position and keywords by name; or names some of all of them, in
+            any order.
+        names: of the inputs.
+        inputs: a ``jax.ShapeDtypeStruct`` each.
+        keywords: of the call.
+        offered: what is given only to a function that names it.
+
+    Raises:
+        TypeError: for a function that asks for anything else, naming what there is.
+    """
+    if isinstance(function, AsKeywords):
+        names, _ = function.loaded.split(names)
+        inputs, values = function.loaded.split(inputs)
+        keywords, function = {**keywords, **values}, function.function
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # some that are written in C have none
+        return function(*inputs, **keywords)
+    parameters = signature.parameters.values()
+    offered = {name: value for name, value in offered.items() if name not in keywords}
+    keyword_only = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
+    asked = {name: offered[name] for name in keyword_only & offered.keys()}
+    if _takes(signature, *inputs, **keywords, **asked):
+        return function(*inputs, **keywords, **asked)
+    known = {**offered, **keywords, **dict(zip(names, inputs, strict=True))}
+    asked = {
+        p.name: known[p.name]
+        for p in parameters
+        if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name in known
+    }
+    if _takes(signature, **asked):
+        return function(**asked)
+    raise TypeError(
+        f"a function that takes {signature} cannot be called: it may ask by name for "
+        f"{', '.join(known)}; or take all inputs by position and all keywords"
+    )
+
+
+def _takes(signature: inspect.Signature, *args: Any, **kwargs: Any) -> bool:
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return True
