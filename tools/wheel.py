@@ -23,11 +23,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 # What the tests read, and none of what they test.
-TESTED_WITH = ("tests", "examples", "README.md", "pyproject.toml")
+TESTED_WITH = (
+    *("tests", "examples", "docs", "benchmarks", "plugin", "tools"),
+    *("README.md", "CHANGELOG.md", "Makefile", "pyproject.toml"),
+)
 # What depends on how the package is built and where it lies, each in about a minute.
 TESTS = tuple(
     f"tests/python/test_{name}.py"
-    for name in ("cli", "process", "kernel", "graph", "cuda_on_cpu", "readme")
+    for name in ("cli", "process", "kernel", "graph", "cuda_on_cpu", "docs")
 )
 
 
