@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # What the tests read, and none of what they test.
 TESTED_WITH = (
     *("tests", "examples", "docs", "benchmarks", "plugin", "tools"),
-    *("README.md", "CHANGELOG.md", "Makefile", "pyproject.toml"),
+    *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "Makefile", "pyproject.toml"),
 )
 # What depends on how the package is built and where it lies, each in about a minute.
 TESTS = tuple(
