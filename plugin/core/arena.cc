@@ -3,30 +3,24 @@
 
 #include <bit>
 
-#include "core/error.h"
-
 namespace jge {
 
-void* Arena::at_least(const Driver& driver, CUstream stream, std::uint64_t bytes) {
-  if (bytes >= refused_) return nullptr;
-  if (bytes > bytes_) {
-    const RelaxedCaptureScope relaxed(driver);
-    if (memory_) {
-      JGE_CALL(driver, cuStreamSynchronize, stream);
-      memory_.reset();
-      bytes_ = 0;
-    }
-    // In steps, since each new place costs every program of the stream its patches.
-    const std::uint64_t wanted = std::bit_ceil(bytes);
-    CUdeviceptr made = 0;
-    if (driver.cuMemAlloc(&made, wanted) != CUDA_SUCCESS) {
-      refused_ = bytes;
-      return nullptr;
-    }
-    memory_ = DeviceMemory(driver, made);
-    bytes_ = wanted;
+void* Arena::at_least(const Driver& driver, std::uint64_t bytes) {
+  if (bytes == 0 || bytes >= refused_) return nullptr;
+  const auto address = [](const Block& block) {
+    return reinterpret_cast<void*>(static_cast<std::uintptr_t>(block.memory.get()));
+  };
+  for (const Block& block : blocks_) {
+    if (bytes <= block.bytes) return address(block);
   }
-  return reinterpret_cast<void*>(static_cast<std::uintptr_t>(memory_.get()));
+  const RelaxedCaptureScope relaxed(driver);
+  const std::uint64_t wanted = std::bit_ceil(bytes);
+  CUdeviceptr made = 0;
+  if (driver.cuMemAlloc(&made, wanted) != CUDA_SUCCESS) {
+    refused_ = bytes;
+    return nullptr;
+  }
+  return address(blocks_.emplace_back(DeviceMemory(driver, made), wanted));
 }
 
 }  // namespace jge

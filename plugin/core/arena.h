@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "core/handle.h"
 
@@ -14,14 +15,20 @@ class Arena {
   // Larger scratch memory is better left to XLA, which gives it to others in between.
   static constexpr std::uint64_t kMaxBytes = std::uint64_t{64} << 20;
 
-  // Memory of at least so many bytes, the same as long as they suffice; null for more than
-  // kMaxBytes, and where the device has none left. The device's context must be current. Throws
-  // Error where work that uses the memory so far has failed.
-  void* at_least(const Driver& driver, CUstream stream, std::uint64_t bytes);
+  // Memory of at least so many bytes, always the same for as many; null for more than kMaxBytes,
+  // and where the device has none left. The device's context must be current.
+  void* at_least(const Driver& driver, std::uint64_t bytes);
 
  private:
-  DeviceMemory memory_;
-  std::uint64_t bytes_ = 0;
+  struct Block {
+    DeviceMemory memory;
+    std::uint64_t bytes;
+  };
+
+  // Each at least twice as large as the one before. None is freed for a larger one: programs would
+  // have to be patched, and the driver waits for all streams before it frees, though another's work
+  // may wait for what this thread enqueues next (a collective operation does).
+  std::vector<Block> blocks_;
   std::uint64_t refused_ = kMaxBytes + 1;  // so many are not asked for again
 };
 

@@ -116,7 +116,7 @@ void Encoder::run(ProgramOnDevices::OnDevice& program, std::span<void* const> bu
 std::span<void* const> Encoder::with_arena(const Program& program, std::span<void* const> buffers) {
   if (!program.scratch) return buffers;
   const std::uint64_t bytes = program.results[*program.scratch - program.arguments.size()].bytes;
-  void* memory = arena_.at_least(device_.driver(), stream_, bytes);
+  void* memory = arena_.at_least(device_.driver(), bytes);
   if (!memory) return buffers;
   placed_.assign(buffers.begin(), buffers.end());
   placed_[*program.scratch] = memory;
