@@ -246,6 +246,26 @@ DRIVER_TEST(runtime_gives_a_recycled_stream_a_new_encoder) {
   for (CUstream stream : streams) OK(driver.cuStreamDestroy(stream));
 }
 
+DRIVER_TEST(runtime_drops_encoders_without_spoiling_a_capture) {
+  Fixture f(driver);
+  OptionsScope set;
+  Buffer<float> a(f.session, 10, 1.0f), scratch(f.session, 10);
+  ProgramOnDevices program(
+      f.decode(f.program(1).scratch().memcpy(0, 0, 1, 0, 40).add(1, 2, 1).memcpy(1, 0, 0, 0, 40)));
+  auto buffers = in_place({a.pointer});
+  buffers.push_back(reinterpret_cast<void*>(scratch.pointer));
+  std::vector<CUstream> streams(300);
+  for (CUstream& stream : streams) OK(driver.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  f.runtime.run(program, 0, streams[0], buffers);  // with scratch memory of the stream's own
+  OK(driver.cuStreamBeginCapture(f.session.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+  for (CUstream stream : streams) f.streams.encoder(stream);
+  CUgraph captured = nullptr;
+  OK(driver.cuStreamEndCapture(f.session.stream, &captured));
+  const Graph graph(driver, captured);
+  for (CUstream stream : streams) OK(driver.cuStreamDestroy(stream));
+  EXPECT_EQ(a.first(), 3.0f);
+}
+
 DRIVER_TEST(runtime_restores_the_callers_context) {
   Fixture f(driver);
   OK(driver.cuCtxSetCurrent(nullptr));
