@@ -121,7 +121,8 @@ void Hazards::touch(const Access& access, std::uint32_t position, std::uint32_t 
       it = split(segments, it, access.end);
     }
     wait_for(*it, access, position, node);
-    if (!access.writes && it->writer != node) {
+    const bool listed = it->readers != kNone && links_[it->readers].node == node;
+    if (!access.writes && it->writer != node && !listed) {
       links_.push_back({node, it->readers});
       it->readers = static_cast<std::uint32_t>(links_.size() - 1);
     }

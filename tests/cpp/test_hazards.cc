@@ -74,6 +74,8 @@ HOST_TEST(hazards_tells_a_watcher_what_the_edges_come_from) {
                                                              {1, 1, write_after_read, 6, 8},
                                                              {1, 1, write_after_read, 8, 10}}));
   EXPECT((found({updates(6, 7)}) == Conflicts{{2, 0, read_after_write, 6, 7}}));
+  found({reads(40, 48), reads(40, 44)});  // 4
+  EXPECT((found({writes(40, 44)}) == Conflicts{{4, 0, write_after_read, 40, 44}}));
   // Added apart, a node leaves no trace but sees as much.
   seen.clear();
   h.add_apart(std::vector<Access>{updates(0, 2), writes(6, 7)});
