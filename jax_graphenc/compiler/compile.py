@@ -179,15 +179,21 @@ def _load_or_compile(
     if cache_dir is not None and (found := cache.get(cache_dir, key)) is not None:
         memory.count("disk_hits")
         return _from_cache(*found)
+
+    def check_files() -> None:
+        # The compilers open included files themselves: what the key names may be other contents.
+        if _key(source, expressions, target) != key:
+            raise _FilesChanged
+
     try:
         if target in CPU_TARGETS:
             image = host.compile_shared_object(source, expressions, checked=target == "cpu-checked")
         else:
             image = gpu.compile_image(source, expressions, target, cache_dir)
-    finally:
-        # The compilers open included files themselves: what the key names may be other contents.
-        if _key(source, expressions, target) != key:
-            raise _FilesChanged
+    except Exception:
+        check_files()
+        raise
+    check_files()
     memory.count("compiled")
     if cache_dir is not None:
         header = {"entries": [asdict(entry) for entry in image.entries], "log": image.log}

@@ -1,8 +1,9 @@
 // plugin/python/unset_reads.cc: reads of outputs that nothing has written, told to Python.
 //
 // At once, on the thread that ran the kernel, since a warning that comes some time later belongs to
-// no call. That thread waits for the GIL. Whoever waits for the kernel has let go of it: JAX does
-// so wherever it waits, as its own callbacks need it to, and so do the encoder's bindings.
+// no call. That thread waits for the GIL. Whoever waits for the kernel has let go of it: the
+// encoder's bindings, and JAX, whose own callbacks need it to. (Its Array.unsafe_buffer_pointer()
+// has not, and waits for ever for either.)
 #include "python/unset_reads.h"
 
 #include <nanobind/stl/array.h>

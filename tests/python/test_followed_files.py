@@ -203,6 +203,16 @@ def test_what_is_compiled_is_what_was_hashed(solver, monkeypatch):
     with pytest.raises(jge.KernelCompileError, match=r"times\.cu includes changed each of 10"):
         compile_source(source, ["times"], "cpu", None)
 
+    def interrupt(*args, **kwargs):
+        monkeypatch.setattr(host, "compile_shared_object", compile_shared_object)
+        solver.factor(5)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(host, "compile_shared_object", interrupt)
+    solver.factor(4)
+    with pytest.raises(KeyboardInterrupt):
+        compile_source(source, ["times"], "cpu", None)
+
 
 def test_a_file_that_is_younger_than_clocks_can_tell_is_read_again(tmp_path, monkeypatch):
     path = tmp_path / "k.cu"
