@@ -246,7 +246,7 @@ DRIVER_TEST(runtime_gives_a_recycled_stream_a_new_encoder) {
   for (CUstream stream : streams) OK(driver.cuStreamDestroy(stream));
 }
 
-DRIVER_TEST(runtime_drops_encoders_without_spoiling_a_capture) {
+DRIVER_TEST(runtime_makes_and_drops_encoders_during_a_capture) {
   Fixture f(driver);
   OptionsScope set;
   Buffer<float> a(f.session, 10, 1.0f), scratch(f.session, 10);
@@ -256,8 +256,8 @@ DRIVER_TEST(runtime_drops_encoders_without_spoiling_a_capture) {
   buffers.push_back(reinterpret_cast<void*>(scratch.pointer));
   std::vector<CUstream> streams(300);
   for (CUstream& stream : streams) OK(driver.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-  f.runtime.run(program, 0, streams[0], buffers);  // with scratch memory of the stream's own
   OK(driver.cuStreamBeginCapture(f.session.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+  f.runtime.run(program, 0, streams[0], buffers);  // with scratch memory of the stream's own
   for (CUstream stream : streams) f.streams.encoder(stream);
   CUgraph captured = nullptr;
   OK(driver.cuStreamEndCapture(f.session.stream, &captured));
