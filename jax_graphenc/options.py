@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import TracebackType
@@ -27,7 +28,8 @@ class Options:
     """The options in force.
 
     A change of one that is read when a function is traced or lowered makes JAX forget all that it
-    has compiled, so that it takes effect at the next call.
+    has compiled, so that it takes effect at the next call. What another thread is tracing at that
+    moment keeps what it has read.
 
     Attributes:
         max_ops_per_graph: nodes per committed batch; ``None`` takes the table's value for the
@@ -175,7 +177,7 @@ def _from_environment() -> Options:
     return Options(**found)
 
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # again, where garbage is collected that ends a scope
 _current = Options()
 
 
@@ -199,11 +201,7 @@ def origin(name: str) -> str:
 
 def _install(options: Options) -> None:
     global _current
-    changed = any(getattr(options, name) != getattr(_current, name) for name in _COMPILED_IN)
     _current = options
-    if changed:
-        # JAX would hand out what it has compiled with the others: it knows nothing of options.
-        jax.clear_caches()
     _core.set_options(
         max_ops_per_graph=options.max_ops_per_graph or 0,
         max_mb_per_graph=options.max_mb_per_graph or 0,
@@ -215,6 +213,19 @@ def _install(options: Options) -> None:
         debug=options.debug,
         time_kernels=options.time_kernels,
     )
+
+
+@contextlib.contextmanager
+def _changing() -> Iterator[None]:
+    """A change of the options, one at a time."""
+    with _lock:
+        before = _current
+        yield
+        changed = any(getattr(before, name) != getattr(_current, name) for name in _COMPILED_IN)
+    if changed:
+        # JAX would hand out what it has compiled with the others: it knows nothing of options.
+        # Without the lock, since an object that goes with the caches may end a scope of its own.
+        jax.clear_caches()
 
 
 _scopes: list[options] = []  # that are entered
@@ -246,7 +257,7 @@ class options:
         self._changes = changes
         # What to restore; None once that is done.
         self._before: dict[str, Any] | None = None
-        with _lock:
+        with _changing():
             self._apply()
 
     def _apply(self) -> None:
@@ -255,7 +266,7 @@ class options:
         _install(replace(_current, **self._changes))
 
     def __enter__(self) -> options:
-        with _lock:
+        with _changing():
             if self._before is None:
                 self._apply()
             _scopes.append(self)
@@ -268,7 +279,7 @@ class options:
         value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        with _lock:
+        with _changing():
             later = [scope for scope in _scopes if scope._order > self._order]
             restored: dict[str, Any] = {}
             for name, value in (self._before or {}).items():

@@ -1,11 +1,13 @@
 """Options in scopes: each ends with what it changed undone, in whatever order they end."""
 
 import contextlib
+import functools
 import itertools
 import os
 import subprocess
 import sys
 
+import jax
 import pytest
 
 import jax_graphenc as jge
@@ -65,6 +67,27 @@ def test_a_scope_can_be_entered_again():
         with scope:
             assert current().debug
         assert not current().debug
+
+
+@pytest.mark.usefixtures("cpu")
+def test_a_scope_may_end_with_an_object_that_goes_with_jaxs_caches():
+    class Solver:
+        def __init__(self):
+            self.scope = jge.options(max_ops_per_graph=7).__enter__()
+
+        def __del__(self):
+            self.scope.__exit__(None, None, None)
+
+        @functools.partial(jax.jit, static_argnums=0)
+        def step(self, x):
+            return x + 1
+
+    Solver().step(1)
+    assert current().max_ops_per_graph == 7
+    with jge.options(debug=True):
+        assert (current().debug, current().max_ops_per_graph) == (True, None)
+        assert jge.graph_limits().ops_source == "table"
+    assert (current().debug, current().max_ops_per_graph) == (False, None)
 
 
 def test_a_scope_ends_by_an_error_too():
