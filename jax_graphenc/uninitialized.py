@@ -8,8 +8,9 @@ from typing import Any
 from jax_graphenc import _core
 from jax_graphenc.errors import UninitializedReadWarning
 
-# Python's memory of what it has shown, so that a loop does not show it again and again.
-_shown: dict[Any, Any] = {}
+# Python's memory of what it has shown, by node, parameter and line, so that a loop does not show it
+# again and again.
+_shown: dict[tuple[str, str, str], dict[Any, Any]] = {}
 
 _Dim3 = tuple[int, int, int]
 
@@ -27,17 +28,26 @@ def _warn(
 
     So the warning stands at the line in the kernel, which Python shows if it is in a file.
     """
-    filename, _, number = line.rpartition(":")
+    filename, _, text = line.rpartition(":")
+    number = int(text) if text.isdecimal() else 0
     places = ["(" + ",".join(map(str, place)) + ")" for place in (block, thread)]
-    warnings.warn_explicit(
+    message = (
         f"{node} reads output '{parameter}' before anything has written it: {line}: reads {size} "
         f"bytes at offset {offset} in block {places[0]}, thread {places[1]}. An output begins as "
         f'whatever was in memory. If the kernel adds to it, say zero_init=("{parameter}",); if it '
-        f'updates an array of the caller\'s, params={{"{parameter}": "inout"}}',
+        f'updates an array of the caller\'s, params={{"{parameter}": "inout"}}'
+    )
+    # That the same line reads elsewhere in a later call is nothing new.
+    shown = _shown.setdefault((node, parameter, line), {})
+    for key in list(shown):
+        if key != "version":
+            shown[message, UninitializedReadWarning, number] = shown.pop(key, True)
+    warnings.warn_explicit(
+        message,
         UninitializedReadWarning,
-        filename if number.isdecimal() else line,
-        int(number) if number.isdecimal() else 0,
-        registry=_shown,
+        filename if text.isdecimal() else line,
+        number,
+        registry=shown,
     )
 
 

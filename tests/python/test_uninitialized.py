@@ -28,7 +28,7 @@ extern "C" __global__ void k(const float* x, float* y, float* z, int n) {
   if (n == 4) memcpy(z + i, y + i, bytes);
   if (n == 5) for (int k = 0; k < n; ++k) z[i] += x[k];
   if (n == 6) { y[i] = 1; if (i == 33) y[i - 1] = y[i + 1]; }
-
+  if (n == 7) { y[i] = 1; if (i == 0) z[0] = z[(int)x[0]]; }
   if (n == 10) { y[i] = x[i]; y[i] += 1; }
   if (n == 11) { y[i] = x[i]; __syncthreads(); z[i] = y[i - t + 31 - t]; }
   if (n == 12) { atomicExch(&y[i], x[i]); atomicAdd(&y[i], 1.0f); atomicMax((int*)&y[i], 0); }
@@ -118,7 +118,10 @@ def test_every_parameter_and_every_launch_is_told_and_shown_as_python_says(kerne
         warnings.simplefilter("default")
         for _ in range(3):
             jax.block_until_ready(kernel(X, n=0))
-    assert len(caught) == 1
+        for place in range(3):
+            jax.block_until_ready(kernel(X + place, n=7))
+    assert [w.lineno for w in caught] == [6, 13]
+    assert "offset 12 in" in str(found(kernel, 7, X + 3)[0].message)
 
 
 def test_a_warning_that_is_an_error_fails_the_call(kernel):
