@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import operator
+import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -28,8 +30,16 @@ def as_array(value: Any, where: str) -> jax.Array:
         if value is not None:
             return jax.numpy.asarray(value)
     except (TypeError, ValueError) as error:
-        raise TypeError(f"{where}: an array is expected; got {value!r}: {error}") from None
+        raise TypeError(f"{where}: an array is expected; got {_described(value, error)}") from None
     raise TypeError(f"{where}: an array is expected; got None")
+
+
+def _described(value: Any, error: Exception) -> str:
+    """What was given instead of an array, and why it is none; short, whatever its size."""
+    if isinstance(value, tuple | list) and any(hasattr(x, "shape") for x in value):
+        kind = type(value).__name__
+        return f"a {kind} of {len(value)} arguments: pass them one by one, by-value ones by keyword"
+    return f"{reprlib.repr(value)}: {error}"
 
 
 def check_arrays(
@@ -64,14 +74,20 @@ def showing_call(name: str, arrays: Sequence[Array], keywords: Mapping[str, Any]
     try:
         yield
     except TypeError as error:
-        given = [f"{dtype}[{','.join(map(str, shape))}]" for shape, dtype in arrays]
-        given += [f"{k}={_shown(x)}" for k, x in keywords.items()]
-        raise TypeError(f"{error}\n  called as {name}({', '.join(given)})") from None
+        raise TypeError(f"{error}\n  {shown_call(name, arrays, keywords)}") from None
+
+
+def shown_call(name: str, arrays: Sequence[Array], keywords: Mapping[str, Any]) -> str:
+    """How a kernel was called, for messages."""
+    given = [f"{dtype}[{','.join(map(str, shape))}]" for shape, dtype in arrays]
+    given += [f"{k}={_shown(x)}" for k, x in keywords.items()]
+    return f"called as {name}({', '.join(given)})"
 
 
 def _shown(value: Any) -> str:
     """A keyword as it was given; an array or a traced value by its type."""
-    if isinstance(value, jax.core.Tracer) or (hasattr(value, "dtype") and np.ndim(value)):
+    traced = isinstance(value, jax.core.Tracer | jax.ShapeDtypeStruct)
+    if traced or (hasattr(value, "dtype") and np.ndim(value)):
         return f"{value.dtype}[{','.join(map(str, value.shape))}]"
     return repr(value)
 
@@ -100,8 +116,7 @@ def check_inputs(
         if not holds(p.type, dtype):
             raise TypeError(
                 f"kernel {spelled}: input '{p.name}' points to {p.type}; got {dtype}. "
-                f"{_enable_x64(p.type)}Convert it with .astype(...), or take {{x}} in the name for "
-                "any dtype"
+                f"{_enable_x64(p.type)}{_how_to_convert(spelled, p)}"
             )
 
 
@@ -123,8 +138,7 @@ def check_outputs(
         if not holds(p.type, dtype):
             raise TypeError(
                 f"kernel {spelled}: output '{p.name}' points to {p.type}; got {dtype}. "
-                f"{_enable_x64(p.type)}Convert it with .astype(...), or take {{x}} in the name for "
-                "any dtype"
+                f"{_enable_x64(p.type)}{_how_to_convert(spelled, p)}"
             )
 
 
@@ -151,7 +165,8 @@ def check_keywords(
             f"{', '.join(wanted) or 'none'}"
         )
     if missing := [name for name in wanted if name not in values]:
-        raise TypeError(f"kernel {spelled}: keyword {', '.join(missing)} is missing")
+        what = "keyword {} is missing" if len(missing) == 1 else "keywords {} are missing"
+        raise TypeError(f"kernel {spelled}: {what.format(', '.join(missing))}")
 
 
 def results(
@@ -204,7 +219,17 @@ def _as_arrays(shapes: Any, kernel: str) -> tuple[Array, ...]:
                 f"kernel '{kernel}': out_shape has {shape!r}, which has no shape and dtype; use "
                 "jax.ShapeDtypeStruct(shape, dtype) for each output"
             )
-        found.append((tuple(int(n) for n in shape.shape), np.dtype(shape.dtype)))
+        try:
+            sizes = tuple(operator.index(n) for n in shape.shape)
+        except TypeError:
+            why = f"the shape {tuple(shape.shape)!r}, which is not made of integers"
+            if any(isinstance(n, jax.core.Tracer | jax.ShapeDtypeStruct) for n in shape.shape):
+                why = (
+                    "a shape with a traced value in it; shapes are fixed when the call is traced, "
+                    "so pass it as a Python number (static_argnames of jax.jit)"
+                )
+            raise TypeError(f"kernel '{kernel}': out_shape has {why}") from None
+        found.append((sizes, np.dtype(shape.dtype)))
     return tuple(found)
 
 
@@ -228,6 +253,17 @@ def _why_too_many(parameters: Sequence[Parameter]) -> str:
             f"params={{'{p.name}': 'inout'}} for what is updated"
         )
     return "".join(f"; {reason}" for reason in reasons)
+
+
+def _how_to_convert(spelled: str, parameter: Parameter) -> str:
+    """The two ways to give a kernel an array of the dtype that it takes."""
+    dtype = dtype_of(parameter.type)
+    to = "..." if dtype is None else repr(dtype.name)
+    bare = spelled.partition("(")[0].partition("<")[0]
+    return (
+        f"Convert it with .astype({to}), or make the kernel a template, with "
+        f'name="{bare}<{{{parameter.name}}}>" for any dtype'
+    )
 
 
 def _enable_x64(type_name: str) -> str:

@@ -6,7 +6,7 @@ import ast
 import copy
 import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -117,6 +117,11 @@ class CudaKernel:
         self._out_shape = out_shape
         self._launch = {"grid": grid, "block": block, "shared_mem": shared_mem, "cluster": cluster}
         self._cooperative = cooperative
+        if not isinstance(zero_init, Iterable):
+            raise TypeError(
+                f"kernel '{name}': zero_init={zero_init!r}: the names of outputs are expected, "
+                "such as zero_init=('out',)"
+            )
         self._zero_init = (zero_init,) if isinstance(zero_init, str) else tuple(zero_init)
         self._alignment = alignment
         self._reference = reference
@@ -503,7 +508,7 @@ class CudaKernel:
             try:
                 return self._call_shape_function(value, structs, values, block)
             except Exception as error:
-                error.add_note(f"in {what}= of kernel {spelled}")
+                self._note(error, f"in {what}= of kernel {spelled}", arrays, given_keywords)
                 raise
 
         inputs = dict(zip((p.name for p in parameters if p.is_input), arrays, strict=True))
@@ -568,6 +573,26 @@ class CudaKernel:
         names = [p.name for p in self._generic if p.is_input]
         return shape_functions.call(function, names, structs, values, offered)
 
+    def _note(
+        self,
+        error: Exception,
+        where: str,
+        arrays: Sequence[arguments.Array],
+        keywords: Keywords,
+    ) -> None:
+        """Notes on an error which function of the definition raised it, and in what call."""
+        loaded = self._copied[1] if self._copied else Loaded((), ())
+        own, traced = loaded.split([jax.ShapeDtypeStruct(*array) for array in arrays])
+        shapes = [(x.shape, x.dtype) for x in own]
+        shown = arguments.shown_call(self.__name__, shapes, {**keywords.values, **traced})
+        note = f"{where}\n  {shown}"
+        if traced:
+            note += (
+                f"\n  {', '.join(traced)}: traced, so only shape and dtype are known here; what "
+                "shapes the launch must be a Python number (static_argnames of jax.jit)"
+            )
+        error.add_note(note)
+
     def _all_values(self, arrays: Sequence[arguments.Array], keywords: Keywords) -> Keywords:
         """The keywords of a call, with those that the definition's ``values=`` adds."""
         missing = {k: v for k, v in self._defaults.items() if k not in keywords.values}
@@ -582,7 +607,8 @@ class CudaKernel:
                     given = self._call_shape_function(value, structs, keywords.values)
                     value = concrete(given, name, self.__name__)
                 except Exception as error:
-                    error.add_note(f"in values= of kernel '{self.__name__}'")
+                    where = f"in values[{name!r}] of kernel '{self.__name__}'"
+                    self._note(error, where, arrays, keywords)
                     raise
             found[name] = value
         return Keywords(found)

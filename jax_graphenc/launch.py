@@ -46,7 +46,8 @@ def integer(part: Any, what: str, kernel: str, whole: Any = None) -> int:
         ValueError: for a negative number.
     """
     shown = f"{what}={(part if whole is None else whole)!r}"
-    if isinstance(part, jax.core.Tracer):
+    # A function of the launch is given the shape of a traced value instead of the value.
+    if isinstance(part, jax.core.Tracer | jax.ShapeDtypeStruct):
         raise TypeError(
             f"kernel '{kernel}': {what} is a traced value; a launch is fixed when the call is "
             "traced, so compute it from shapes or pass it through static_argnums"

@@ -84,8 +84,9 @@ def parse(text: str, inputs: Sequence[str], outputs: Sequence[str], spelled: str
         ("outputs", outputs, rule.outputs),
     ):
         if len(names) != len(arrays):
+            counted = what if len(arrays) != 1 else what.removesuffix("s")
             raise ValueError(
-                f"{where} describes {len(arrays)} {what}; the kernel has {len(names)} "
+                f"{where} describes {len(arrays)} {counted}; the kernel has {len(names)} "
                 f"({', '.join(names) or 'none'})"
             )
     for word in {w: None for words in (*rule.inputs, *rule.outputs) for w in words if w != "_"}:

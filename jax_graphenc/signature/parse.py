@@ -541,4 +541,7 @@ def _no_such_instance(
     if kernel.specialization is not None:
         have = ", ".join(f"{path}<{', '.join(k.specialization or ())}>" for k in found)
         return f"{where} is known here only by its specializations: {have}"
-    return f"{where} is a template: name an instance, {kernel.title} with arguments put in"
+    return (
+        f"{where} is a template: name an instance, {kernel.title} with arguments put in, such as "
+        "float, 32, or {x} for the type of input x"
+    )

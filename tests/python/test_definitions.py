@@ -220,7 +220,7 @@ def test_types_that_begin_with_const():
 
 def test_keywords_that_python_cannot_name():
     kernel = make(body("out[i] = lambda + self;", "float* out, float lambda, int self"), "f")
-    with pytest.raises(TypeError, match="keyword lambda, self is missing"):
+    with pytest.raises(TypeError, match="keywords lambda, self are missing"):
         kernel()
     kernel = make(
         body("out[i] = lambda + self;", "float* out, float lambda, int self"), "f", out_shape=X

@@ -134,6 +134,13 @@ def test_arguments_are_checked_when_the_call_is_traced(scale):
         r"'a' \(float\): 1e\+300 is out of the range of float32": lambda: scale(X, a=1e300, n=1),
         r"input 'x': an array is expected; got None": lambda: scale(None, a=1.0, n=1),
         r"input 'x': an array is expected; got 'abc'": lambda: scale("abc", a=1.0, n=1),
+        r"input 'x': .* got a tuple of 3 arguments: pass them one by one": lambda: scale(
+            (X, 1.0, 1)
+        ),
+        r"Convert it with .astype\('float32'\), or .* name=\"scale<{x}>\" for any": lambda: scale(
+            np.arange(4), a=1.0, n=4
+        ),
+        r"keywords a, n are missing": lambda: scale(X),
         r"input 1: an array is expected; got None": lambda: scale(X, None, a=1.0, n=1),
         r"input 'x' has elements of type key.*key_data": lambda: scale(
             jax.random.key(0), a=1.0, n=1
@@ -197,6 +204,11 @@ def test_wrong_results_are_refused():
         make(out_shape=jax.ShapeDtypeStruct((3,), np.float64))(X, a=1.0, n=1)
     with pytest.raises(TypeError, match=r"out_shape has 3, which has no shape and dtype"):
         make(out_shape=3)(X, a=1.0, n=1)
+    with pytest.raises(TypeError, match=r"the shape \(2.5,\), which is not made of integers"):
+        make(out_shape=jax.ShapeDtypeStruct((2.5,), np.float32))(X, a=1.0, n=1)
+    cut = make(out_shape=lambda x, n, **_: jax.ShapeDtypeStruct((n,), x.dtype))
+    with pytest.raises(TypeError, match=r"a shape with a traced value .*static_argnames"):
+        jax.eval_shape(lambda n: cut(X, a=1.0, n=n), 1)
     with pytest.raises(TypeError, match=r"has no output: every pointer is const"):
         make('extern "C" __global__ void none(const float* x) {}', "none")
 
@@ -205,6 +217,22 @@ def test_an_error_in_the_users_function_names_the_kernel():
     with pytest.raises(AttributeError) as caught:
         make(grid=lambda x, **_: x.sizes)(X, a=1.0, n=1)
     assert any("grid= of kernel scale(const float* x" in note for note in caught.value.__notes__)
+
+
+def test_an_error_in_a_function_of_shapes_shows_what_it_was_given():
+    cases = {
+        "called as scale(float32[100], a=1.0)": lambda: make(
+            values={"n": lambda x, **_: x.shape[1]}
+        )(X, a=1.0),
+        "a=1.0, n=int32[])\n  n: traced, so only shape and dtype": lambda: jax.eval_shape(
+            lambda n: make(grid=lambda x, n, **_: n // 2)(X, a=1.0, n=n), 1
+        ),
+    }
+    for expected, call in cases.items():
+        with pytest.raises((TypeError, IndexError)) as caught:
+            call()
+        (note,) = (note for note in caught.value.__notes__ if "of kernel" in note)
+        assert expected in note
 
 
 # ---------------------------------------------------------------------- launches

@@ -103,7 +103,7 @@ TWO_IN = (["x", "w"], ["out"], "k(...)")
     [
         ("b n, n", "'->'"),
         ("b -> b -> b", "'->'"),
-        ("b n -> b n", r"describes 1 inputs; the kernel has 2 \(x, w\)"),
+        ("b n -> b n", r"describes 1 input; the kernel has 2 \(x, w\)"),
         ("b n, n -> b n, b", "describes 2 outputs"),
         ("b n, n -> b", "'n' may be split only if every output has it; write _"),
         ("b _, _ -> b n", "'n' is a dimension of no input"),
@@ -191,7 +191,9 @@ def test_values_that_are_wrong():
         make_affine_with_values({"n": 16})(X, W)
     with pytest.raises(ZeroDivisionError) as raised:
         make_affine_with_values({"n": lambda x, w, **_: 1 // 0, "columns": 8})(X, W)
-    assert raised.value.__notes__ == ["in values= of kernel 'affine'"]
+    assert raised.value.__notes__ == [
+        "in values['n'] of kernel 'affine'\n  called as affine(float32[16,8], float32[8])"
+    ]
     with pytest.raises(TypeError, match=r"takes 2 inputs \(x, w\); got 3; values are keywords"):
         affine_whole(X, W, 2.0)
 

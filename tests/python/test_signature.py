@@ -359,7 +359,7 @@ def test_template_parameters_are_told():
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("scale", r"4: `scale` is a template: name an instance, scale<T>"),
+        ("scale", r"4: `scale` is a template: name an instance, scale<T> .*such as float"),
         ("scale<int, 3>", r"2 template arguments for scale<T>, which takes 1"),
         ("many<>", r"no template argument for `T` of many<T, N, U, B, V>"),
     ],
