@@ -16,11 +16,12 @@ def call(
     keywords: Mapping[str, Any],
     offered: Mapping[str, Any],
 ) -> Any:
-    """Calls a function with all inputs and keywords, or else with those that it names.
+    """Calls a function with the inputs and keywords that it names, or else with all of them.
 
     Args:
-        function: takes inputs by position and keywords by name; or names some of all of them, in
-            any order.
+        function: names some of all of them, in any order; or takes all inputs by position, under
+            names of its own, and all keywords. Names go first, lest an order that differs from the
+            kernel's hand one input's shape out as another's.
         names: of the inputs.
         inputs: a ``jax.ShapeDtypeStruct`` each.
         keywords: of the call.
@@ -39,18 +40,18 @@ def call(
         return function(*inputs, **keywords)
     parameters = signature.parameters.values()
     offered = {name: value for name, value in offered.items() if name not in keywords}
+    known = {**offered, **keywords, **dict(zip(names, inputs, strict=True))}
+    kinds = {p.kind for p in parameters}
+    if not kinds & {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL}:
+        asked = {p.name: known[p.name] for p in parameters if p.name in known}
+        if inspect.Parameter.VAR_KEYWORD in kinds:
+            asked = {**keywords, **asked}
+        if _takes(signature, **asked):
+            return function(**asked)
     keyword_only = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
     asked = {name: offered[name] for name in keyword_only & offered.keys()}
     if _takes(signature, *inputs, **keywords, **asked):
         return function(*inputs, **keywords, **asked)
-    known = {**offered, **keywords, **dict(zip(names, inputs, strict=True))}
-    asked = {
-        p.name: known[p.name]
-        for p in parameters
-        if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name in known
-    }
-    if _takes(signature, **asked):
-        return function(**asked)
     raise TypeError(
         f"a function that takes {signature} cannot be called: it may ask by name for "
         f"{', '.join(known)}; or take all inputs by position and all keywords"

@@ -335,6 +335,20 @@ def test_functions_of_shapes_name_what_they_need(grid):
     np.testing.assert_array_equal(kernel(X, X, a=1.0), 3 * X)
 
 
+def test_functions_of_shapes_may_name_inputs_in_any_order():
+    """Also where the function could be called by position, as without by-value parameters."""
+    source = body("out[i] = w[0] + x[i];", "const float* w, const float* x, float* out")
+    kernel = make(source, "f", grid=2, out_shape=lambda x, w: x)
+    assert jax.eval_shape(kernel, X[:3], X).shape == X.shape
+
+
+def test_functions_of_shapes_may_take_the_other_keywords_unnamed():
+    kernel = make(
+        WEIGH, "f", grid=lambda y, **others: int(others["a"]), defines={"TILE": 2}, block=8
+    )
+    np.testing.assert_array_equal(kernel(X[:8], X[:8], a=1.0), 3 * X[:8])
+
+
 def test_functions_of_shapes_of_a_traced_value():
     """The kernel that loads it has one input more, which is none of the user's."""
     kernel = make(
