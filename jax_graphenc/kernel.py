@@ -742,13 +742,16 @@ class CudaKernel:
         self, kernel: Callable[..., Any], call: KernelCall, values: Mapping[str, Any]
     ) -> Callable[..., Any]:
         if self._rule is not None:
-            given = [functools.partial(rule, **values) for rule in self._rule]
-            if len(given) == 2:
+            if len(self._rule) == 2:
                 reverse = jax.custom_vjp(kernel)
-                reverse.defvjp(given[0], given[1])
+                fwd, bwd = self._rule
+                reverse.defvjp(
+                    self._noting("fwd", fwd, values),
+                    self._noting("bwd", self._counting_cotangents(bwd), values),
+                )
                 return reverse
             forward = jax.custom_jvp(kernel)
-            forward.defjvp(given[0])
+            forward.defjvp(self._noting("jvp", self._rule[0], values))
             return forward
         if call.reference is None:
             return kernel
@@ -760,6 +763,41 @@ class CudaKernel:
             return derived(*primals), out
 
         return derived
+
+    def _noting(
+        self, what: str, rule: Callable[..., Any], values: Mapping[str, Any]
+    ) -> Callable[..., Any]:
+        """A derivative rule with the by-value parameters; its errors say whose it is."""
+
+        def noting(*arrays: Any) -> Any:
+            try:
+                return rule(*arrays, **values)
+            except Exception as error:
+                traced = self._copied[1].names if self._copied else ()
+                names = ", ".join((*values, *traced)) or "nothing"
+                error.add_note(
+                    f"in the rule {what} of kernel '{self.__name__}', which is given by keyword: "
+                    f"{names}"
+                )
+                raise
+
+        return noting
+
+    def _counting_cotangents(self, bwd: Callable[..., Any]) -> Callable[..., Any]:
+        kernel, traced = (self._copied[0], self._copied[1].names) if self._copied else (self, ())
+        inputs = [p.name for p in kernel._generic if p.is_input]
+
+        def counting(residuals: Any, cotangents: Any, **keywords: Any) -> Any:
+            given = bwd(residuals, cotangents, **keywords)
+            if isinstance(given, tuple | list) and len(given) == len(inputs) + len(traced):
+                return given
+            many = len(given) - len(traced) if isinstance(given, tuple | list) else "no tuple"
+            raise TypeError(
+                f"kernel '{self.__name__}': bwd is to return a tuple of cotangents, one for each "
+                f"input ({', '.join(inputs)}); got {many}"
+            )
+
+        return counting
 
 
 _REMADE = ("expand_dims", "broadcast_all")

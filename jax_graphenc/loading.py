@@ -89,6 +89,8 @@ def derivative_rule(rule: Sequence[_Function], loaded: Loaded) -> tuple[_Functio
     def bwd(kept: Any, cotangents: Any, **keywords: Any) -> Any:
         residuals, values = kept
         given = rule[1](residuals, cotangents, **keywords, **values)
+        if not isinstance(given, tuple | list):
+            return given  # and is refused, by whoever counts
         return tuple(loaded.join(given, dict.fromkeys(loaded.names)))
 
     return fwd, bwd

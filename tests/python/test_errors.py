@@ -235,6 +235,26 @@ def test_an_error_in_a_function_of_shapes_shows_what_it_was_given():
         assert expected in note
 
 
+@pytest.mark.parametrize("traced", [False, True])
+@pytest.mark.parametrize(
+    ("bwd", "pattern"),
+    [
+        (lambda _, ct, *, a, n: ct, r"one for each input \(x\); got no tuple"),
+        (lambda _, ct, *, a, n: (ct, ct), r"one for each input \(x\); got 2"),
+        (lambda _, ct: (ct,), "unexpected keyword"),
+    ],
+)
+def test_a_wrong_derivative_rule_names_the_kernel_and_what_it_is_given(bwd, pattern, traced):
+    scale = make()
+    scale.defvjp(lambda x, *, a, n: (scale(x, a=a, n=n), None), bwd)
+    slope = jax.grad(lambda x, a: scale(x, a=a, n=100).sum())
+    with pytest.raises(TypeError, match=pattern) as caught:
+        (jax.jit(slope) if traced else slope)(X, 2.0)
+    notes = "".join(caught.value.__notes__)
+    assert "in the rule bwd of kernel 'scale', which is given by keyword" in notes
+    assert "a" in notes.partition("keyword: ")[2].splitlines()[0].split(", ")
+
+
 # ---------------------------------------------------------------------- launches
 
 
