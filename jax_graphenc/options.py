@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import os
 import re
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
@@ -83,8 +84,11 @@ class Options:
     time_kernels: bool = False
 
 
+_MOST = 2**31 - 1  # an int of the native part
+
+
 def _is_integer(value: Any, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= _MOST
 
 
 def _boolean(text: str) -> bool:
@@ -94,6 +98,16 @@ def _boolean(text: str) -> bool:
 
 def _folder(value: str | os.PathLike[str] | None) -> Path | None:
     return Path(value).expanduser().absolute() if value else None
+
+
+def _is_folder(value: Any) -> bool:
+    if not isinstance(value, str | os.PathLike | None):
+        return False
+    try:
+        _folder(value)
+    except RuntimeError:  # of ~somebody who is not known
+        return False
+    return True
 
 
 _ARCHITECTURE = re.compile(r"(?:sm|compute)_[1-9]\d+[af]?")
@@ -121,13 +135,14 @@ class _Kind:
     convert: Callable[[Any], Any] = lambda value: value
 
 
-_LIMIT = _Kind("a positive integer", lambda v: v is None or _is_integer(v, 1), int)
-_SIZE = _Kind("a positive integer", lambda v: _is_integer(v, 1), int)
-_COUNT = _Kind("an integer from 0 on", lambda v: _is_integer(v, 0), int)
+_POSITIVE = "a positive integer below 2**31"
+_LIMIT = _Kind(_POSITIVE, lambda v: v is None or _is_integer(v, 1), int)
+_SIZE = _Kind(_POSITIVE, lambda v: _is_integer(v, 1), int)
+_COUNT = _Kind("an integer from 0 on, below 2**31", lambda v: _is_integer(v, 0), int)
 _SWITCH = _Kind("True or False (1 or 0)", lambda v: isinstance(v, bool), _boolean)
 _REUSE = _Kind(f"one of {', '.join(REUSE)}", lambda v: v in REUSE, str)
 _TARGETS = _Kind("a list of architectures such as sm_90a or compute_80", _are_targets, str, _names)
-_FOLDER = _Kind("a folder", lambda v: isinstance(v, str | os.PathLike | None), str, _folder)
+_FOLDER = _Kind("a folder", _is_folder, str, _folder)
 
 _KINDS = {
     "max_ops_per_graph": _LIMIT,
@@ -303,6 +318,14 @@ def _checked(name: str, value: Any) -> Any:
     return kind.convert(value)
 
 
-_initial = _from_environment()
+try:
+    _initial = _from_environment()
+except ValueError as error:
+    # So begins sys.argv while Python imports a package to run it. No command of ours can catch what
+    # is raised here.
+    if sys.argv[:1] == ["-m"] and "jax_graphenc" in sys.orig_argv:
+        print(f"python -m jax_graphenc: error: {error}", file=sys.stderr)
+        sys.exit(2)
+    raise
 _variables = frozenset(os.environ)  # as they were when they were read
 _install(_initial)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import shutil
 
 from rich.console import Console
 from rich.status import Status
@@ -12,10 +12,16 @@ from rich.text import Text
 
 def output() -> Console:
     """The console of a command's results."""
-    console = Console(highlight=False, markup=False)
-    if not console.is_terminal and "COLUMNS" not in os.environ:
-        console.width = 1 << 16  # lines that are to be searched are not broken
-    return console
+    return Console(highlight=False, markup=False, width=columns())
+
+
+def columns() -> int:
+    """What $COLUMNS or the terminal has; without one so many that no line is broken.
+
+    Whoever searches a file wants whole lines. Not as rich does it, which prints nothing at all with
+    COLUMNS=0.
+    """
+    return shutil.get_terminal_size((1 << 16, 0)).columns
 
 
 def progress(what: str) -> Status:

@@ -16,6 +16,10 @@ from typing import Any
 import jax
 import numpy as np
 
+import jax_graphenc as jge
+from jax_graphenc.cli.console import columns
+from jax_graphenc.target import NoGpuError
+
 _DTYPES = {
     "pred": "bool",
     "bf16": "bfloat16",
@@ -26,6 +30,13 @@ _DTYPES = {
     **{f"u{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)},
 }
 _EXAMPLE = "example_arguments"
+_REFUSALS = (
+    jge.CompilerNotFoundError,
+    jge.GraphBreakError,
+    jge.KernelCompileError,
+    jge.LaunchLimitError,
+    NoGpuError,
+)
 
 
 def add_parser(subparsers: Any) -> None:
@@ -54,6 +65,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--platform", choices=("cpu", "cuda"), help="what it is lowered for")
     parser.add_argument(
         "--target",
+        type=_targets,
         metavar="sm_90a",
         help="GPUs to compile for, here or not, as the option cuda_targets; implies cuda",
     )
@@ -65,15 +77,17 @@ def add_parser(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the report and writes what is asked for; returns the exit status."""
-    import jax_graphenc as jge
-
     module, function = arguments.function
     positional, keywords = _given(arguments.shape, module)
     settings = {"cuda_targets": arguments.target} if arguments.target else {}
     platform = "cuda" if arguments.target else arguments.platform
-    with jge.options(**settings):
-        told = jge.explain(function, *positional, platform=platform, **keywords)
-    print(told.text(full=arguments.full))
+    try:
+        with jge.options(**settings):
+            told = jge.explain(function, *positional, platform=platform, **keywords)
+    except _REFUSALS as error:  # another one is the function's own, and comes with its traceback
+        print(error, file=sys.stderr)
+        return 1
+    print(told.text(width=columns(), full=arguments.full))
     try:
         if arguments.dot:
             arguments.dot.write_text(told.dot(full=arguments.full))
@@ -93,6 +107,14 @@ def _given(shapes: Any, module: ModuleType) -> tuple[list[Any], dict[str, Any]]:
     return positional, {name: value for name, value in shapes if name is not None}
 
 
+def _targets(text: str) -> str:
+    try:
+        with jge.options(cuda_targets=text):
+            return text
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def _function(spec: str) -> tuple[ModuleType, Callable[..., Any]]:
     """``module:function`` or ``file.py:function``."""
     source, _, name = spec.rpartition(":")
@@ -104,11 +126,15 @@ def _function(spec: str) -> tuple[ModuleType, Callable[..., Any]]:
         if not hasattr(value, part):
             raise argparse.ArgumentTypeError(f"{source} has no {name}")
         value = getattr(value, part)
+    if not callable(value):
+        raise argparse.ArgumentTypeError(f"{name} of {source} is {value!r}, which is no function")
     return module, value
 
 
 def _module(source: str) -> ModuleType:
     if not source.endswith(".py"):
+        if source.startswith("."):
+            raise argparse.ArgumentTypeError(f"{source!r}: a module or a file.py is expected")
         try:
             return importlib.import_module(source)
         except ModuleNotFoundError as error:

@@ -62,7 +62,13 @@ def find_compiler() -> tuple[str, ...]:
         CompilerNotFoundError: There is none.
     """
     for variable in ("JAX_GRAPHENC_CXX", "CXX"):
-        words = shlex.split(os.environ.get(variable, ""))
+        text = os.environ.get(variable, "")
+        try:
+            words = shlex.split(text)
+        except ValueError as error:
+            raise CompilerNotFoundError(
+                f"${variable}={text!r} is no command: {error}; {_INSTALL}"
+            ) from None
         if words:
             path = shutil.which(words[0])
             if path is None:

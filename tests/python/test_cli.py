@@ -144,6 +144,48 @@ def test_doctor_where_jax_has_no_backend():
     assert "Traceback" not in done.stderr
 
 
+def test_wrong_settings_are_said_plainly():
+    done = on_cpu("info", JAX_GRAPHENC_DEBUG="maybe")
+    assert done.returncode == 2
+    assert done.stderr == (
+        "python -m jax_graphenc: error: environment variable JAX_GRAPHENC_DEBUG='maybe': True or "
+        "False (1 or 0) is expected\n"
+    )
+    done = on_cpu("doctor", CXX='"g++', JAX_GRAPHENC_CXX="", COLUMNS="0")
+    assert done.returncode == 1
+    assert "$CXX='\"g++' is no command" in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+def test_explain_prints_whole_lines_in_any_encoding(tmp_path, capsys):
+    (tmp_path / "user.py").write_text(
+        "import jax\n"
+        "def é(x): return x\n"
+        "def long(x): return x\n"
+        "long.__name__ = 'a ' * 100\n"
+        "number = 3\n"
+        "def example_arguments(): return jax.ShapeDtypeStruct((8,), 'float32')\n"
+    )
+    file = f"{tmp_path}/user.py"
+    done = on_cpu("explain", f"{file}:é", PYTHONIOENCODING="ascii")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("\\xe9, compiled for cpu: 0 programs")
+    assert main(["explain", f"{file}:long"]) == 0
+    assert capsys.readouterr().out.count("\n") == 1
+    for wrong, why in (
+        ([f"{file}:number"], "number of "),
+        (["..:f"], "a module or a file.py is expected"),
+        ([f"{file}:é", "--target", "sm_xx"], "cuda_targets='sm_xx'"),
+    ):
+        with pytest.raises(SystemExit) as error:
+            main(["explain", *wrong])
+        assert error.value.code == 2
+        assert why in capsys.readouterr().err
+    if jge._core.why_no_cuda():
+        assert main(["explain", f"{file}:é", "--platform", "cuda"]) == 1
+        assert capsys.readouterr().err.startswith("JAX has no GPU here")
+
+
 def test_bench_writes_what_it_prints(tmp_path, capsys):
     path = tmp_path / "result.json"
     assert main(["bench", "--kernels", "3", "--rounds", "2", "--json", str(path)]) == 0

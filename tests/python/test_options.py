@@ -127,3 +127,11 @@ def test_batches_are_drawn_when_asked(tmp_path):
     (drawing,) = tmp_path.iterdir()
     assert drawing.name.startswith("graph-")
     assert "twice\\ngrid (1, 1, 1) block (8, 1, 1)" in drawing.read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("max_ops_per_graph", 2**31), ("cache_dir", "~no-such-user/x")]
+)
+def test_what_no_option_can_hold_is_refused_as_such(name, value):
+    with pytest.raises(ValueError, match=f"option {name}={value!r}: .* is expected"):
+        jge.options(**{name: value})
