@@ -67,7 +67,8 @@ def graph(
         fn: a function of pytrees of arrays that ``jax.jit`` could trace. Mutable arrays
             (``jax.new_ref``) are read and written outside: ``ref[...] = step(ref[...])``.
         name: for drawings, profiles and messages; the function's own by default.
-        strict: refuses a function whose kernels do not fit into one program.
+        strict: refuses a function whose kernels do not fit into one program because of what XLA
+            has to do between them. (Thousands of nodes are several programs in any case.)
         static_argnums: arguments that are Python values, hashable, as ``jax.jit`` takes them.
         static_argnames: the same by name; each is inferred from the other.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from jax.extend import core
@@ -64,3 +64,41 @@ def _has_kernel(jaxpr: core.Jaxpr) -> bool:
         eqn.primitive.name == "cuda_kernel" or any(map(holds_kernel, eqn.params.values()))
         for eqn in jaxpr.eqns
     )
+
+
+def between(eqns: Sequence[core.JaxprEqn], ends: Sequence[bool]) -> list[bool]:
+    """Which equations must run after one of the ends and before another.
+
+    Args:
+        eqns: in an order in which they may run. Those that have effects keep it.
+        ends: which of them are ends; these do not count as being between.
+    """
+    behind: set[Any] = set()
+    waits = []
+    for eqn, end in zip(eqns, ends, strict=True):
+        waits.append(not behind.isdisjoint(_taken(eqn)))
+        if end or waits[-1]:
+            behind.update(_given(eqn))
+    needed: set[Any] = set()
+    found = []
+    for eqn, end, wait in reversed(list(zip(eqns, ends, waits, strict=True))):
+        leads = not needed.isdisjoint(_given(eqn))
+        if end or leads:
+            needed.update(_taken(eqn))
+        found.append(wait and leads and not end)
+    return found[::-1]
+
+
+_EFFECTS = object()  # stands for what one equation with effects leaves to the next
+
+
+def _taken(eqn: core.JaxprEqn) -> Iterator[Any]:
+    yield from (atom for atom in eqn.invars if isinstance(atom, core.Var))
+    if eqn.effects:
+        yield _EFFECTS
+
+
+def _given(eqn: core.JaxprEqn) -> Iterator[Any]:
+    yield from eqn.outvars
+    if eqn.effects:
+        yield _EFFECTS

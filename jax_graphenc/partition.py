@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from jax.extend import core, source_info_util
@@ -10,7 +10,7 @@ from jax.extend import core, source_info_util
 from jax_graphenc.equations import Atom, Kind, is_scalar_literal, key_of
 from jax_graphenc.errors import GraphBreakError
 from jax_graphenc.flatten import FlatEquation, Flattener
-from jax_graphenc.jaxprs import holds_kernel
+from jax_graphenc.jaxprs import between, holds_kernel
 from jax_graphenc.lowering import size_of
 
 # A program of more nodes is cut, since the order of its nodes takes memory that grows with their
@@ -45,19 +45,13 @@ class Partition:
     Attributes:
         invars, outvars: of the region.
         stages: programs and what is XLA's.
-        breaks: equations of XLA's that come between two programs.
+        equations: all that are needed, in the region's order.
     """
 
     invars: list[core.Var]
     outvars: list[Atom]
     stages: list[Stage]
-    breaks: list[core.JaxprEqn]
-
-    def foreign(self) -> Iterator[core.JaxprEqn]:
-        """XLA's equations."""
-        for stage in self.stages:
-            if not stage.is_program:
-                yield from (e.eqn for e in stage.equations)
+    equations: list[FlatEquation]
 
 
 def partition(
@@ -90,7 +84,7 @@ def partition(
         else:
             stages += (Stage(part, True) for part in _portions(levels[level]))
     _connect(stages, lazy, outvars)
-    return Partition(invars, outvars, stages, _breaks(stages))
+    return Partition(invars, outvars, stages, equations)
 
 
 def _live(equations: Sequence[FlatEquation], outvars: Iterable[Atom]) -> list[FlatEquation]:
@@ -197,28 +191,24 @@ def _connect(stages: list[Stage], lazy: dict[core.Var, FlatEquation], outvars: l
         stage.results = list(asked[id(stage)])
 
 
-def _breaks(stages: Sequence[Stage]) -> list[core.JaxprEqn]:
-    programs = [i for i, stage in enumerate(stages) if stage.is_program]
-    if not programs:
-        return []
-    return [
-        e.eqn
-        for stage in stages[programs[0] : programs[-1]]
-        if not stage.is_program
-        for e in stage.equations
-        if e.kind not in _LAZY
-    ]
-
-
 def check_whole(jaxpr: core.ClosedJaxpr, name: str, max_unrolled_nodes: int) -> None:
-    """Refuses a region that takes more than one program.
+    """Refuses a region that XLA's operations split into several programs.
+
+    That one of very many nodes is cut as well is no concern of the user's.
 
     Raises:
-        GraphBreakError: naming each operation that comes between kernels, and where it is written.
+        GraphBreakError: naming each operation that must run between kernels, and where it is
+            written.
     """
     cut = partition(jaxpr, max_unrolled_nodes)
-    inside = [eqn for eqn in cut.foreign() if any(map(holds_kernel, eqn.params.values()))]
-    split = list(dict.fromkeys(map(_describe, [*cut.breaks, *inside])))
+    eqns = [e.eqn for e in cut.equations]
+    loops = [e.kind is Kind.FOREIGN and _holds_kernel(e.eqn) for e in cut.equations]
+    kernels = [loop or e.kind is Kind.KERNEL for e, loop in zip(cut.equations, loops, strict=True)]
+    split = dict.fromkeys(
+        _describe(e.eqn)
+        for e, loop, inside in zip(cut.equations, loops, between(eqns, kernels), strict=True)
+        if loop or (inside and e.kind is Kind.FOREIGN)
+    )
     if split:
         raise GraphBreakError(
             f"region '{name}' is strict and does not fit into one program. What stands between its "
@@ -228,8 +218,12 @@ def check_whole(jaxpr: core.ClosedJaxpr, name: str, max_unrolled_nodes: int) -> 
         )
 
 
+def _holds_kernel(eqn: core.JaxprEqn) -> bool:
+    return any(map(holds_kernel, eqn.params.values()))
+
+
 def _describe(eqn: core.JaxprEqn) -> str:
     what = eqn.primitive.name
-    if any(map(holds_kernel, eqn.params.values())):
+    if _holds_kernel(eqn):
         what += ", a loop or branch that cannot be unrolled, with kernels inside"
     return f"{what}: {source_info_util.summarize(eqn.source_info)}"

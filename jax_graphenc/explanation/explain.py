@@ -6,7 +6,7 @@ import itertools
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from jax_graphenc.equations import Kind, kind_of
 from jax_graphenc.explanation import dot as drawing
 from jax_graphenc.explanation import text as words
 from jax_graphenc.explanation.data import Memory, Operation, Program, describe
-from jax_graphenc.jaxprs import inner_call
+from jax_graphenc.jaxprs import between, inner_call
 from jax_graphenc.lowering import program_of
 from jax_graphenc.options import current as current_options
 from jax_graphenc.primitives import kernel_p, program_p
@@ -317,38 +317,18 @@ def _between_programs(jaxpr: core.Jaxpr) -> dict[int, tuple[Operation, ...]]:
 
     Loops and branches that hold programs count as such.
     """
-    eqns = jaxpr.eqns
-    holds = [_holds_program(eqn) for eqn in eqns]
-    behind: set[core.Var] = set()
-    waits = []
-    for eqn, program_inside in zip(eqns, holds, strict=True):
-        waits.append(not behind.isdisjoint(_vars(eqn.invars)))
-        if program_inside or waits[-1]:
-            behind.update(eqn.outvars)
-    needed: set[core.Var] = set()
-    on_the_way = []
-    for eqn, program_inside, wait in reversed(list(zip(eqns, holds, waits, strict=True))):
-        leads = not needed.isdisjoint(eqn.outvars)
-        if program_inside or leads:
-            needed.update(_vars(eqn.invars))
-        on_the_way.append(
-            wait and leads and not program_inside and kind_of(eqn) not in (Kind.VIEW, Kind.FILL)
-        )
+    holds = [_holds_program(eqn) for eqn in jaxpr.eqns]
     found: dict[int, tuple[Operation, ...]] = {}
     operations: list[Operation] = []
     for i, (eqn, program_inside, counts) in enumerate(
-        zip(eqns, holds, reversed(on_the_way), strict=True)
+        zip(jaxpr.eqns, holds, between(jaxpr.eqns, holds), strict=True)
     ):
-        if counts:
+        if counts and kind_of(eqn) in (Kind.FOREIGN, Kind.KERNEL):
             operations.append(Operation(_what(eqn), _line(eqn)))
         if program_inside:
             found[i] = tuple(replace(op, count=n) for op, n in Counter(operations).items())
             operations = []
     return found
-
-
-def _vars(atoms: Sequence[Any]) -> Iterator[core.Var]:
-    return (atom for atom in atoms if isinstance(atom, core.Var))
 
 
 def _what(eqn: core.JaxprEqn) -> str:

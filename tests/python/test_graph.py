@@ -101,6 +101,32 @@ def test_strict_names_what_splits_with_its_line():
     assert jge.graph(steps, strict=True)(X, ONE).shape == X.shape
 
 
+def test_strict_names_nothing_that_splits_nothing():
+    def f(x, y):
+        first = axpy(jnp.exp(x), y)  # before the kernels
+        joined = jnp.concatenate([jnp.sin(first), first])  # one operation, and what joins it
+        second = axpy(joined[:300], y)
+        return second, jnp.cos(first), jnp.tan(second), jnp.log(y) + axpy(jnp.sqrt(y), y)
+
+    with pytest.raises(jge.GraphBreakError) as error:
+        jge.graph(f, strict=True)(X, ONE)
+    named = [line.split(":")[0] for line in str(error.value).splitlines() if line[:2] == "  "]
+    assert named == ["  sin"]
+
+
+def test_strict_names_what_effects_put_between_kernels():
+    def f(x):
+        jax.debug.callback(lambda x: None, bump(x)[0])
+        out = jax.ShapeDtypeStruct(x.shape, x.dtype)
+        # It does not read the kernel's result, but has to wait for who does.
+        return bump(jax.experimental.io_callback(lambda x: x, out, x))
+
+    with pytest.raises(jge.GraphBreakError) as error:
+        jge.graph(f, strict=True)(X)
+    assert "  debug_callback: " in str(error.value)
+    assert "  io_callback: " in str(error.value)
+
+
 def test_strict_names_a_loop_that_cannot_be_unrolled():
     def f(x, n):
         return jax.lax.fori_loop(0, n, lambda i, u: bump(u), x)
