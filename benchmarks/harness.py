@@ -20,6 +20,7 @@ import jax
 import numpy as np
 
 import jax_graphenc as jge
+from jax_graphenc.timing import alternate
 
 # The kernel that is measured: small, so that what it costs to launch shows.
 ADD = r"""
@@ -133,20 +134,6 @@ class JaxWay(Way):
 
     def result(self) -> np.ndarray:
         return np.asarray(self._out)
-
-
-def alternate(
-    ways: Mapping[Any, Callable[[], float]], *, rounds: int, warmup: int = 5
-) -> dict[Any, list[float]]:
-    """Measures each way once per round, in an order that turns, so that drift hits all alike."""
-    names = list(ways)
-    measured: dict[Any, list[float]] = {name: [] for name in names}
-    for i in range(-warmup, rounds):
-        for name in names[i % len(names) :] + names[: i % len(names)]:
-            value = ways[name]()
-            if i >= 0:
-                measured[name].append(value)
-    return measured
 
 
 def summary(values: Sequence[float]) -> dict[str, float]:

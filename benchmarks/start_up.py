@@ -20,6 +20,8 @@ from pathlib import Path
 
 import harness
 
+from jax_graphenc.timing import alternate
+
 BEGIN = r"""
 import jax
 import jax.numpy as jnp
@@ -94,7 +96,7 @@ def main() -> None:
             return 1e3 * told[way][-1]["clock"]
 
         ways = {way: lambda way=way: run(way) for way in WAYS}
-        clock = harness.alternate(ways, rounds=options.rounds, warmup=1)
+        clock = alternate(ways, rounds=options.rounds, warmup=1)
     for way, processes in told.items():
         assert all(p["compiled"] == p["missed"] == 0 < p["found"] for p in processes), (way, told)
     results = {f"{way} ms": harness.summary(values) for way, values in clock.items()}

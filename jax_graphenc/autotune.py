@@ -24,6 +24,7 @@ from jax_graphenc.encoder import is_capturing
 from jax_graphenc.errors import CompilerNotFoundError, KernelCompileError, NotTunedWarning
 from jax_graphenc.kernel import CudaKernel
 from jax_graphenc.options import current as current_options
+from jax_graphenc.timing import alternate
 from jax_graphenc.tracebacks import ends_at_caller, warn
 
 _KEY_VERSION = 1
@@ -180,26 +181,22 @@ class Autotuned:
         self, driver: str, arrays: Sequence[Any], keywords: Mapping[str, Any]
     ) -> tuple[int, list[float | None]]:
         """Times all configurations, taking turns, so that a slow moment meets all of them."""
-        runs: dict[int, tuple[Callable[..., Any], int]] = {}
+        runs: dict[int, Callable[[], float]] = {}
         first: Exception | None = None
         for index, kernel in enumerate(self._variants):
             try:
-                run, calls = _compiled(kernel, arrays, keywords, _CALLS[driver])
+                compiled = _compiled(kernel, arrays, keywords, _CALLS[driver])
+                run = functools.partial(_seconds, *compiled, arrays)
                 for _ in range(2):
-                    jax.block_until_ready(run(*arrays))
-                runs[index] = run, calls
+                    run()
+                runs[index] = run
             except (KernelCompileError, ValueError, jax.errors.JaxRuntimeError) as error:
                 first = first or error
         if not runs:
             assert first is not None
             first.add_note(f"no configuration of kernel '{self.__name__}' can be launched")
             raise first
-        times: dict[int, list[float]] = {index: [] for index in runs}
-        for _ in range(self._repeats):
-            for index, (run, calls) in runs.items():
-                begin = time.perf_counter()
-                jax.block_until_ready(run(*arrays))
-                times[index].append((time.perf_counter() - begin) / calls)
+        times = alternate(runs, rounds=self._repeats, warmup=0)
         seconds = [
             statistics.median(times[index]) if index in times else None
             for index in range(len(self._configs))
@@ -301,6 +298,13 @@ def _compiled(
     compiled = jax.jit(chain).lower(same, True, *arrays).compile()
     there = (compiled.as_text() or "").count('custom_call_target="jax_graphenc.')
     return functools.partial(compiled, same, True), max(there, 1)
+
+
+def _seconds(run: Callable[..., Any], calls: int, arrays: Sequence[Any]) -> float:
+    """How long a call takes, of so many in a run."""
+    begin = time.perf_counter()
+    jax.block_until_ready(run(*arrays))
+    return (time.perf_counter() - begin) / calls
 
 
 def _device_of(arrays: Sequence[Any]) -> jax.Device:

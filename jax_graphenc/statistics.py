@@ -13,7 +13,7 @@ class Stats(dict[str, int]):
     """Counts by name; ``print`` shows them as a table."""
 
     def __str__(self) -> str:
-        return _table([[name, f"{count:,}"] for name, count in self.items()])
+        return table([[name, f"{count:,}"] for name, count in self.items()])
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +57,10 @@ class KernelTimes(tuple[KernelTime, ...]):
             ]
             for time in self
         ]
-        return _table([head, *rows], names=2)
+        return table([head, *rows], names=2)
 
 
-def _table(rows: Sequence[Sequence[str]], names: int = 1) -> str:
+def table(rows: Sequence[Sequence[str]], names: int = 1) -> str:
     """Columns of equal width: the first ``names`` of them to the left, numbers to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(

@@ -23,6 +23,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from work import SIZE
 
 import jax_graphenc as jge
+from jax_graphenc.timing import alternate
 
 CALLS = 20  # of each thread, in one measurement
 
@@ -67,7 +68,8 @@ def shards(devices: list[Any], kernels: int, rounds: int) -> list[Row]:
         name: JaxWay(*sharded(chain(kernels), on))
         for name, on in (("one device", devices[:1]), ("two devices", devices))
     }
-    measured = harness.alternate({name: way.wall for name, way in ways.items()}, rounds=rounds)
+    walls = {name: way.wall for name, way in ways.items()}
+    measured = alternate(walls, rounds=rounds, warmup=5)
     for way in ways.values():
         np.testing.assert_array_equal(way.result(), np.full(way.x.shape, kernels * way.calls))
     case = {"work": "sharded call", "kernels": kernels}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import json
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -14,11 +14,13 @@ from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
-from rich.table import Table
+import numpy as np
 
 import jax_graphenc as jge
-from jax_graphenc.cli.console import output, progress
+from jax_graphenc.cli.console import progress
 from jax_graphenc.cli.info import devices, versions
+from jax_graphenc.statistics import table
+from jax_graphenc.timing import alternate
 
 # Small, so that what it costs to launch shows; of integers, so that results are exact.
 _ADD = r"""
@@ -88,10 +90,9 @@ def run(arguments: argparse.Namespace) -> int:
         return _refuse(str(error))
     results = [_summary(way, values) for way, values in zip(ways, seconds, strict=True)]
     device = jge.device_info()
-    console = output()
-    console.print(str(device).partition("\n")[0])
-    console.print(f"median of {arguments.rounds} calls, and the quartiles; in microseconds\n")
-    console.print(_table(results))
+    print(str(device).partition("\n")[0])
+    print(f"median of {arguments.rounds} calls, and the quartiles; in microseconds\n")
+    print(_table(results))
     if arguments.json is not None:
         report = {"versions": versions(), "device": asdict(device), "results": results}
         arguments.json.write_text(json.dumps(report, indent=2) + "\n")
@@ -145,53 +146,55 @@ def measure(ways: list[Way], rounds: int) -> list[list[float]]:
     Raises:
         RuntimeError: A way computes something else.
     """
-    seconds: list[list[float]] = [[] for _ in ways]
-    with progress("compiling") as status:
-        zeros = jnp.zeros(_SIZE, jnp.int32)
+    state = [jnp.zeros(_SIZE, jnp.int32) for _ in ways]
+    with progress("compiling"):
         # What is passed on from call to call is donated, as a simulation's state would be.
-        compiled = [jax.jit(way.function, donate_argnums=0).lower(zeros).compile() for way in ways]
-        state = [jnp.zeros(_SIZE, jnp.int32) for _ in ways]
-        for turn in range(-_WARM_UP, rounds):
-            status.update(f"round {max(turn, 0) + 1} of {rounds}")
-            for i in ((turn + j) % len(ways) for j in range(len(ways))):
-                start = time.perf_counter()
-                state[i] = jax.block_until_ready(compiled[i](state[i]))
-                if turn >= 0:
-                    seconds[i].append(time.perf_counter() - start)
+        compiled = [
+            jax.jit(way.function, donate_argnums=0).lower(x).compile()
+            for way, x in zip(ways, state, strict=True)
+        ]
+
+    def once(i: int) -> float:
+        start = time.perf_counter()
+        state[i] = jax.block_until_ready(compiled[i](state[i]))
+        return time.perf_counter() - start
+
+    # Nothing is shown meanwhile: whatever draws would take its turns as well.
+    runs = {i: functools.partial(once, i) for i in range(len(ways))}
+    seconds = alternate(runs, rounds=rounds, warmup=_WARM_UP)
     for way, x in zip(ways, state, strict=True):
         if not (x == way.steps * (_WARM_UP + rounds)).all():
             raise RuntimeError(f"{way.what}, {way.how}: the result is wrong: {x}")
-    return seconds
+    return list(seconds.values())
 
 
 def _summary(way: Way, seconds: list[float]) -> dict[str, Any]:
-    us = [1e6 * value for value in seconds]
-    low, median, high = statistics.quantiles(us, n=4)
+    least, low, median, high, most = map(float, 1e6 * np.percentile(seconds, (0, 25, 50, 75, 100)))
     return {
         "what": way.what,
         "how": way.how,
         "kernels": way.steps,
         "median_us": median,
         "quartiles_us": [low, high],
-        "least_us": min(us),
-        "most_us": max(us),
-        "calls": len(us),
+        "least_us": least,
+        "most_us": most,
+        "calls": len(seconds),
     }
 
 
-def _table(results: list[dict[str, Any]]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 1))
-    for heading in ("", "", "per call", "quartiles", "per kernel"):
-        table.add_column(heading, justify="right" if heading else "left", no_wrap=True)
+def _table(results: list[dict[str, Any]]) -> str:
+    rows = [["", "", "per call", "quartiles", "per kernel"]]
     last = ""
     for result in results:
         low, high = result["quartiles_us"]
-        table.add_row(
-            "" if result["what"] == last else result["what"],
-            result["how"],
-            f"{result['median_us']:.1f}",
-            f"{low:.1f} - {high:.1f}",
-            f"{result['median_us'] / result['kernels']:.2f}",
+        rows.append(
+            [
+                "" if result["what"] == last else result["what"],
+                result["how"],
+                f"{result['median_us']:.1f}",
+                f"{low:.1f} - {high:.1f}",
+                f"{result['median_us'] / result['kernels']:.2f}",
+            ]
         )
         last = result["what"]
-    return table
+    return table(rows, names=2)

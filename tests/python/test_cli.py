@@ -199,7 +199,8 @@ def test_bench_writes_what_it_prints(tmp_path, capsys):
         *[("loop of 3", 3, 2)] * 2,
     ]
     for row in result["results"]:
-        assert row["least_us"] <= row["median_us"] <= row["most_us"]
+        low, high = row["quartiles_us"]
+        assert row["least_us"] <= low <= row["median_us"] <= high <= row["most_us"]
         assert f"{row['median_us']:.1f}" in printed
 
 
