@@ -90,9 +90,9 @@ def run(arguments: argparse.Namespace) -> int:
     print(told.text(width=columns(), full=arguments.full))
     try:
         if arguments.dot:
-            arguments.dot.write_text(told.dot(full=arguments.full))
+            arguments.dot.write_text(told.dot(full=arguments.full), encoding="utf-8")
         if arguments.svg:
-            arguments.svg.write_text(told.svg(full=arguments.full))
+            arguments.svg.write_text(told.svg(full=arguments.full), encoding="utf-8")
     except (OSError, ModuleNotFoundError) as error:  # no such folder, no Graphviz
         print(error, file=sys.stderr)
         return 1

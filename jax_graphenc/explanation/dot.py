@@ -43,7 +43,7 @@ def digraph(explanation: Explanation, *, full: bool) -> graphviz.Digraph:
     import graphviz  # only who draws needs it
 
     drawing = graphviz.Digraph(
-        explanation.function,
+        graphviz.escape(explanation.function),  # <lambda> would be HTML
         graph_attr={
             "fontname": _FONT,
             "fontcolor": _INK,

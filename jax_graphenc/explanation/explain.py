@@ -29,6 +29,7 @@ from jax_graphenc.primitives import kernel_p, program_p
 from jax_graphenc.region import region_p
 from jax_graphenc.rewrite import with_programs
 from jax_graphenc.target import Target, target_of
+from jax_graphenc.tracebacks import ends_at_caller
 
 __all__ = ["Explanation", "explain"]
 
@@ -133,6 +134,7 @@ class Explanation:
             return None  # the notebook shows the text
 
 
+@ends_at_caller
 def explain(
     fn: Callable[..., Any], /, *args: Any, platform: str | None = None, **kwargs: Any
 ) -> Explanation:
@@ -203,7 +205,12 @@ def _jaxpr_of(jitted: Any, *args: Any, **kwargs: Any) -> core.Jaxpr:
 def _name_of(fn: Any) -> str:
     while not hasattr(fn, "__name__") and hasattr(fn, "func"):
         fn = fn.func  # functools.partial
-    return str(getattr(fn, "__name__", None) or getattr(fn, "name", type(fn).__name__))
+    return _shown(getattr(fn, "__name__", None) or getattr(fn, "name", type(fn).__name__))
+
+
+def _shown(name: object) -> str:
+    """A name or path in letters that terminals and drawings take."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +248,7 @@ class _Collector:
         params = eqn.params
         if eqn.primitive is region_p:
             new = with_programs(self._target.platform, params["jaxpr"], params["name"])
-            self.walk(new.jaxpr, replace(here, region=params["name"]))
+            self.walk(new.jaxpr, replace(here, region=_shown(params["name"])))
         elif eqn.primitive is program_p:
             # Its own line is that of some kernel inside.
             self._add(eqn, params["program"], params["uncaptured"], outside)
@@ -346,4 +353,4 @@ def _line(eqn: core.JaxprEqn) -> str:
     """``file:line (function)`` of the user's, the file relative to the current folder if below."""
     line: str = source_info_util.summarize(eqn.source_info)
     line = re.sub(r":(\d+):\d+", r":\1", line)
-    return line.removeprefix(os.getcwd() + os.sep)
+    return _shown(line.removeprefix(os.getcwd() + os.sep))

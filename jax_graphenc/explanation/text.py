@@ -90,7 +90,7 @@ def _program(
     yield 0, 2, title(number, program)
     for line in places(program):
         yield 2, 2, line
-    kernels = ", ".join(f"{name} {n}" for name, n in program.kernels().items())
+    kernels = ", ".join(f"{name} {n}" for name, n in program.kernels().items()) or "none"
     yield 2, 12, f"{'nodes':<12}{len(program.nodes)} ({kernels}), {counted(program.edges, 'edge')}"
     yield 2, 12, f"{'run by':<12}{run_by(explanation, program)}"
     if len(program.graphs) > 1:
@@ -166,6 +166,8 @@ def repetition(run: Run) -> str:
 
 def run_by(explanation: Explanation, program: Program) -> str:
     """Who runs a program, and as how many graphs."""
+    if not program.nodes:
+        return "nobody: nothing is launched"
     if not program.graphs:
         ours = "launches on the stream, one by one" if len(program.nodes) > 1 else "a launch"
     else:

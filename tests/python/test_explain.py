@@ -1,6 +1,7 @@
 """What ``jge.explain`` tells, held against what lowering and the encoder do."""
 
 import argparse
+import html
 import inspect
 import random
 import re
@@ -440,6 +441,28 @@ def test_graphviz_draws_it(function, tmp_path, capfd):
     told.save(tmp_path / "told.svg")
     assert (tmp_path / "told.svg").read_text() == svg
     assert capfd.readouterr().err == ""  # dot warns of what it cannot draw
+
+
+@pytest.mark.parametrize("name", ["<b>&x</i>", 'a"b\\N', "\x1b[31mred\0\n", "[bold]é"])
+def test_any_name_can_be_shown(name, capfd):
+    def function(x, y):
+        return split(x, y)
+
+    function.__name__ = name
+    told = jge.explain(jge.graph(function), X, ONE)
+    shown = told.text(width=80).splitlines()
+    assert all(line.isprintable() for line in shown)
+    assert told.function in shown[0]
+    if shutil.which("dot") is not None:
+        pytest.importorskip("graphviz")
+        assert told.function in html.unescape(told.svg())
+        assert capfd.readouterr().err == ""
+
+
+def test_a_program_that_launches_nothing_says_so():
+    text = jge.explain(split, jnp.zeros(0), jnp.zeros(0)).text(width=80)
+    assert "nodes       0 (none), 0 edges" in text
+    assert "run by      nobody: nothing is launched" in text
 
 
 def test_without_graphviz_notebooks_show_text(monkeypatch, tmp_path):

@@ -56,6 +56,7 @@ def test_errors_of_a_call_end_at_the_call(tmp_path):
         "kernel(None, n=1)",
         "make(text + end, block=2048)(x, n=1)",
         "jge.cuda_kernel(text[:9], 'twice', out_shape=x, grid=1, block=1)",
+        "jge.explain(3)",
     )
     for call in calls:
         ends, shown = last_lines(tmp_path, f"kernel = make(text + end)\n{call}")
