@@ -9,6 +9,8 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
+_LEAST_WIDTH = 40
+
 
 def output() -> Console:
     """The console of a command's results."""
@@ -19,9 +21,9 @@ def columns() -> int:
     """What $COLUMNS or the terminal has; without one so many that no line is broken.
 
     Whoever searches a file wants whole lines. Not as rich does it, which prints nothing at all with
-    COLUMNS=0.
+    COLUMNS=0, and leaves out what does not fit beside the first columns.
     """
-    return shutil.get_terminal_size((1 << 16, 0)).columns
+    return max(shutil.get_terminal_size((1 << 16, 0)).columns, _LEAST_WIDTH)
 
 
 def progress(what: str) -> Status:

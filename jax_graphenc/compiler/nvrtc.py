@@ -61,9 +61,7 @@ def version() -> tuple[int, int]:
 
         path = load_nvidia_dynamic_lib("nvrtc").abs_path  # as cuda-python does
         failed = path is None or ctypes.CDLL(path).nvrtcVersion(*map(ctypes.byref, found))
-    except (
-        Exception
-    ):  # no pathfinder, or its error, or the loader's: cuda-python says what is wrong
+    except Exception:  # No pathfinder, its error or the loader's: cuda-python says what is wrong.
         failed = True
     if failed:
         major, minor = _check(_load().nvrtcVersion())

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 import subprocess
 import sys
 from importlib.metadata import version
@@ -151,10 +152,13 @@ def test_wrong_settings_are_said_plainly():
         "python -m jax_graphenc: error: environment variable JAX_GRAPHENC_DEBUG='maybe': True or "
         "False (1 or 0) is expected\n"
     )
-    done = on_cpu("doctor", CXX='"g++', JAX_GRAPHENC_CXX="", COLUMNS="0")
-    assert done.returncode == 1
-    assert "$CXX='\"g++' is no command" in done.stdout
-    assert "Traceback" not in done.stderr
+    for columns in "0", "12":  # which is no width, or too little of one
+        done = on_cpu("doctor", CXX='"g++', JAX_GRAPHENC_CXX="", COLUMNS=columns)
+        assert done.returncode == 1
+        assert "Kernels do not run here." in done.stdout
+        said = re.sub(r"\s+", " ", done.stdout)
+        assert "$CXX='\"g++' is no command" in said
+        assert "Traceback" not in done.stderr
 
 
 def test_explain_prints_whole_lines_in_any_encoding(tmp_path, capsys):
