@@ -9,13 +9,14 @@ import statistics
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import CodeType
 from typing import Any
 
 import jax
 
 from jax_graphenc import _core, target
+from jax_graphenc.arguments import as_array
 from jax_graphenc.call import Prebuilt
 from jax_graphenc.compiler import cache, source_digest
 from jax_graphenc.define import variant
@@ -95,7 +96,10 @@ class Autotuned:
             self._chosen.clear()
 
     def _index(self, inputs: Sequence[Any], keywords: Mapping[str, Any]) -> int:
-        arrays = [x if isinstance(x, jax.Array) else jax.numpy.asarray(x) for x in inputs]
+        arrays = [
+            x if isinstance(x, jax.Array) else as_array(x, f"kernel '{self.__name__}': input {i}")
+            for i, x in enumerate(inputs)
+        ]
         if len(self._configs) == 1:
             return 0
         structs = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in arrays]
@@ -254,15 +258,17 @@ def autotune(
     """
     if not isinstance(kernel, CudaKernel):
         raise TypeError(f"autotune: a kernel made by cuda_kernel is expected; got {kernel!r}")
-    configs = list(configs)
-    if not configs or not all(isinstance(config, Mapping) for config in configs):
+    found = list(configs) if isinstance(configs, Iterable) else []
+    if not found or not all(isinstance(config, Mapping) for config in found):
         raise ValueError(
             f"kernel '{kernel.__name__}': configs={configs!r}: a sequence of mappings is expected, "
             "such as [{'block': 128}, {'block': 256, 'defines': {'TILE': 4}}]"
         )
-    if repeats < 1:
-        raise ValueError(f"kernel '{kernel.__name__}': repeats={repeats}: at least 1 is expected")
-    return Autotuned(kernel, configs, key, repeats)
+    if not isinstance(repeats, int) or repeats < 1:
+        raise ValueError(
+            f"kernel '{kernel.__name__}': repeats={repeats!r}: an integer from 1 on is expected"
+        )
+    return Autotuned(kernel, found, key, repeats)
 
 
 def forget_choices() -> None:

@@ -453,7 +453,7 @@ def _options(options: Sequence[str]) -> tuple[str, ...]:
 def _include_options(folders: Sequence[str | os.PathLike[str]]) -> list[str]:
     if isinstance(folders, str | os.PathLike):
         folders = (folders,)
-    paths = [Path(folder).expanduser().absolute() for folder in folders]
+    paths = [Path(os.path.expanduser(folder)).absolute() for folder in folders]
     for path in paths:
         if not path.is_dir():
             raise ValueError(f"include_dirs= names {path}, which is no folder")

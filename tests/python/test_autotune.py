@@ -281,6 +281,7 @@ def test_rules_of_the_kernel_are_the_variants():
     [
         ([], ValueError, "a sequence of mappings is expected"),
         ([128], ValueError, "a sequence of mappings is expected"),
+        (128, ValueError, "configs=128: a sequence of mappings is expected"),
         ([{"blocks": 128}], TypeError, "blocks is no part of a launch, which are block, grid"),
     ],
 )
@@ -289,6 +290,10 @@ def test_configurations_are_checked(configs, error, pattern):
         jge.autotune(make(), configs)
     with pytest.raises(TypeError, match="a kernel made by cuda_kernel is expected"):
         jge.autotune(lambda x: x, CONFIGS)
+    with pytest.raises(ValueError, match="repeats='7': an integer from 1 on is expected"):
+        jge.autotune(make(), CONFIGS, repeats="7")
+    with pytest.raises(TypeError, match="kernel 'f': input 0: an array is expected"):
+        jge.autotune(make(), CONFIGS).choose(jax.ShapeDtypeStruct((8,), jnp.float32))
 
 
 def test_no_call_of_a_timed_run_is_left_out():
