@@ -46,11 +46,6 @@ class Use:
     reads: bool
     writes: bool
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether this is all of the buffer."""
-        return self.begin == 0 and self.end == self.memory.bytes
-
 
 @dataclass(frozen=True, slots=True)
 class Hazard:
