@@ -181,7 +181,7 @@ def explain(
 
 
 def _traced(fn: Callable[..., Any], args: Any, kwargs: Any) -> core.Jaxpr:
-    if hasattr(fn, "trace"):  # jax.jit knows which arguments are static
+    if isinstance(fn, jax.stages.Wrapped):  # jax.jit knows which arguments are static
         return _jaxpr_of(fn, *args, **kwargs)
     leaves, tree = jax.tree.flatten((args, kwargs))
     is_array = [hasattr(x, "shape") and not isinstance(x, np.generic) for x in leaves]

@@ -481,6 +481,17 @@ def test_without_graphviz_notebooks_show_text(monkeypatch, tmp_path):
     assert not (tmp_path / "a.svg").exists()
 
 
+def test_a_method_called_trace_is_not_jaxs():
+    class Model:
+        def trace(self):
+            raise AssertionError
+
+        def __call__(self, x, y):
+            return axpy(x, y, a=2.0)
+
+    assert jge.explain(Model(), X, ONE).function == "Model"
+
+
 def test_mistakes_are_named(tmp_path):
     with pytest.raises(TypeError, match="fn=3 is not callable"):
         jge.explain(3)
