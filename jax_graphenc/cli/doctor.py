@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import os
 import pwd
 import shlex
 import stat
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,8 +25,8 @@ from jax_graphenc.cli.console import output, print_row, progress
 from jax_graphenc.cli.info import cuda_driver, devices, versions
 from jax_graphenc.compiler import cache, fatbin, host, nvcc, nvrtc
 from jax_graphenc.errors import CompilerNotFoundError
+from jax_graphenc.options import ENVIRONMENT_PREFIX, Options, origin
 from jax_graphenc.options import current as current_options
-from jax_graphenc.options import origin
 
 _STYLES = {"ok": "green", "note": "yellow", "fail": "bold red"}
 _WITH_CUDA = 'pip install "jax_graphenc[cuda13]"'
@@ -122,6 +123,7 @@ def _what_is_installed() -> Iterator[Check]:
         f"jax_graphenc {found['jax_graphenc']}, jax {found['jax']}, jaxlib {found['jaxlib']}, "
         f"Python {found['python']}, {Path(jge.__file__).parent}",
     )
+    yield from _variables()
     yield _jax()
     has_gpu = any(device.platform != "cpu" for device in devices())
     yield _driver(has_gpu)
@@ -132,6 +134,17 @@ def _what_is_installed() -> Iterator[Check]:
     yield _cpu_compiler(has_gpu)
     yield _cache()
     yield _custom_calls()
+
+
+def _variables() -> Iterator[Check]:
+    """What looks like a setting of ours and is none, such as a misspelled one."""
+    known = {ENVIRONMENT_PREFIX + field.name.upper() for field in fields(Options)}
+    known.add("JAX_GRAPHENC_CXX")
+    for name in sorted(os.environ):
+        if name.startswith(ENVIRONMENT_PREFIX) and name not in known:
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.9)
+            advice = f"perhaps {near[0]} was meant" if near else "`info` shows the options"
+            yield Check("variables", "note", f"{name} is set, and nothing reads it", advice)
 
 
 def _jax() -> Check:

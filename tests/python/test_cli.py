@@ -91,7 +91,7 @@ def test_info_says_what_was_set_by_a_call(capsys, monkeypatch):
 
 def test_doctor_without_a_gpu(tmp_path):
     cache = tmp_path / "cache"
-    done = on_cpu("doctor", JAX_GRAPHENC_CACHE_DIR=str(cache))
+    done = on_cpu("doctor", JAX_GRAPHENC_CACHE_DIR=str(cache), JAX_GRAPHENC_GRAPHAFTER="2")
     assert done.returncode == 0, done.stdout + done.stderr
     found = checks(done.stdout)
     assert {state for state, _, _ in found.values()} <= {"ok", "note"}
@@ -102,6 +102,11 @@ def test_doctor_without_a_gpu(tmp_path):
     assert f"{cache}: 0.0 MB in 0 files, owner " in found["cache folder"][1]
     assert ", mode 0700, writable" in found["cache folder"][1]
     assert done.stdout.endswith("\nKernels run on the CPU.\n")
+    assert found["variables"] == (
+        "note",
+        "JAX_GRAPHENC_GRAPHAFTER is set, and nothing reads it",
+        "perhaps JAX_GRAPHENC_GRAPH_AFTER was meant",
+    )
 
 
 def test_doctor_with_neither_gpu_nor_compiler():
