@@ -195,6 +195,21 @@ def test_explain_prints_whole_lines_in_any_encoding(tmp_path, capsys):
         assert capsys.readouterr().err.startswith("JAX has no GPU here")
 
 
+def test_a_reader_that_leaves_ends_a_command_quietly(tmp_path):
+    (tmp_path / "user.py").write_text("def f(): pass")
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "jax_graphenc", "explain", f"{tmp_path}/user.py:f"],
+        env={**os.environ, "JAX_PLATFORMS": "cpu"},
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, b"")
+
+
 def test_bench_writes_what_it_prints(tmp_path, capsys):
     path = tmp_path / "result.json"
     assert main(["bench", "--kernels", "3", "--rounds", "2", "--json", str(path)]) == 0
