@@ -7,7 +7,7 @@ import jax_graphenc.uninitialized  # noqa: F401 - tells the native part whom to 
 from jax_graphenc import testing
 from jax_graphenc.autotune import Autotuned, autotune
 from jax_graphenc.caches import clear_caches
-from jax_graphenc.compiler.cache import CacheUnavailable
+from jax_graphenc.compiler.cache import CacheUnavailableWarning
 from jax_graphenc.define import cuda_kernel, kernel_call
 from jax_graphenc.device import DeviceInfo, GraphLimits, device_info, graph_limits
 from jax_graphenc.encoder import Encoder
@@ -44,7 +44,7 @@ __version__ = version(__name__)
 
 __all__ = [
     "Autotuned",
-    "CacheUnavailable",
+    "CacheUnavailableWarning",
     "CompilerNotFoundError",
     "CudaKernel",
     "CudaModule",

@@ -21,10 +21,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description="Shows, checks and times what jax_graphenc has to work with on this machine.",
     )
     parser.add_argument("--version", action="version", version=jax_graphenc.__version__)
-    subparsers = parser.add_subparsers(metavar="command", required=True)
+    subparsers = parser.add_subparsers(metavar="command")
     for command in COMMANDS:
         command.add_parser(subparsers)
     options = parser.parse_args(arguments)
+    if "run" not in options:
+        parser.print_help(sys.stderr)
+        return 2
     # A name that the terminal has no letters for is no reason to fail.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")

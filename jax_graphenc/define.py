@@ -204,8 +204,8 @@ def variant(
     """
     if wrong := set(launch) - set(_LAUNCH):
         raise TypeError(
-            f"kernel '{kernel.__name__}': {', '.join(sorted(wrong))} is no part of a launch, which "
-            f"are {', '.join(_LAUNCH)} and defines"
+            f"kernel '{kernel.__name__}': {', '.join(sorted(wrong))} is no part of a launch; the "
+            f"parts are {', '.join(_LAUNCH)} and defines"
         )
     files = kernel.files if defines else None
     if files is not None:

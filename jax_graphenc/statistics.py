@@ -42,6 +42,8 @@ class KernelTimes(tuple[KernelTime, ...]):
     """Times by program and node, the largest total first; ``print`` shows them as a table."""
 
     def __str__(self) -> str:
+        if not self:
+            return "no kernel was timed: set jge.options(time_kernels=True) before it runs"
         head = ["program", "node", "calls", "total ms", "share", "mean us", "least us", "most us"]
         whole = sum(time.total for time in self) or 1.0
         rows = [

@@ -162,12 +162,12 @@ def _driver(has_gpu: bool) -> Check:
     if reason and has_gpu:
         return Check("driver", "fail", reason, "update the driver")
     if reason:
-        return Check("driver", "note", f"no GPU here ({reason}): the CPU has to do")
+        return Check("driver", "note", f"no GPU here ({reason}): kernels run on the CPU")
     found = f"CUDA {cuda_driver()}"
     if has_gpu:
         return Check("driver", "ok", found)
     advice = _unset_platforms() or _WITH_CUDA
-    return Check("driver", "note", f"{found}, but JAX has no GPU: the CPU has to do", advice)
+    return Check("driver", "note", f"{found}, but JAX has no GPU: kernels run on the CPU", advice)
 
 
 def _unset_platforms() -> str:

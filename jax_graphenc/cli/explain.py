@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import ast
+import functools
 import importlib
 import importlib.util
+import inspect
 import re
 import sys
 from collections.abc import Callable
@@ -71,7 +73,8 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("--full", action="store_true", help="leave out nothing that repeats")
     for format in ("dot", "svg"):
-        parser.add_argument(f"--{format}", type=Path, metavar="FILE", help=f"write a .{format} too")
+        written = functools.partial(_file, suffix=f".{format}")
+        parser.add_argument(f"--{format}", type=written, metavar="FILE", help=f"a .{format} too")
     parser.set_defaults(run=run)
 
 
@@ -81,6 +84,9 @@ def run(arguments: argparse.Namespace) -> int:
     positional, keywords = _given(arguments.shape, module)
     settings = {"cuda_targets": arguments.target} if arguments.target else {}
     platform = "cuda" if arguments.target else arguments.platform
+    if wrong := _wrong_arguments(function, positional, keywords):
+        print(wrong, file=sys.stderr)
+        return 1
     try:
         with jge.options(**settings):
             told = jge.explain(function, *positional, platform=platform, **keywords)
@@ -105,6 +111,29 @@ def _given(shapes: Any, module: ModuleType) -> tuple[list[Any], dict[str, Any]]:
         return list(example if isinstance(example, tuple | list) else (example,)), {}
     positional = [value for name, value in shapes if name is None]
     return positional, {name: value for name, value in shapes if name is not None}
+
+
+def _wrong_arguments(
+    function: Callable[..., Any], positional: list[Any], keywords: dict[str, Any]
+) -> str | None:
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # some that are written in C have none
+        return None
+    try:
+        signature.bind(*positional, **keywords)
+    except TypeError as error:
+        return (
+            f"{error}: --shape gives the arguments of {getattr(function, '__name__', function)}"
+            f"{signature}, or the module's {_EXAMPLE}()"
+        )
+    return None
+
+
+def _file(text: str, suffix: str) -> Path:
+    if not text.endswith(suffix):
+        raise argparse.ArgumentTypeError(f"{text!r}: a name that ends in {suffix} is expected")
+    return Path(text)
 
 
 def _targets(text: str) -> str:

@@ -36,7 +36,7 @@ _warned: set[str] = set()
 _warned_lock = threading.Lock()
 
 
-class CacheUnavailable(UserWarning):
+class CacheUnavailableWarning(UserWarning):
     """The disk cache cannot be used, so kernels are compiled in every process."""
 
 
@@ -198,7 +198,7 @@ def _warn(reason: str) -> None:
     tell(
         f"no cache on disk: {reason}; kernels are compiled in every process. "
         "Set JAX_GRAPHENC_CACHE_DIR to a folder of your own, or to nothing to do without.",
-        CacheUnavailable,
+        CacheUnavailableWarning,
     )
 
 

@@ -282,7 +282,7 @@ def test_rules_of_the_kernel_are_the_variants():
         ([], ValueError, "a sequence of mappings is expected"),
         ([128], ValueError, "a sequence of mappings is expected"),
         (128, ValueError, "configs=128: a sequence of mappings is expected"),
-        ([{"blocks": 128}], TypeError, "blocks is no part of a launch, which are block, grid"),
+        ([{"blocks": 128}], TypeError, "blocks is no part of a launch; the parts are block, grid"),
     ],
 )
 def test_configurations_are_checked(configs, error, pattern):

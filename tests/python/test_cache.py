@@ -89,7 +89,9 @@ def test_each_byte_changed(cache: ModuleType, folder: Path) -> None:
 def test_folder_that_others_can_write(cache: ModuleType, folder: Path, mode: int) -> None:
     cache.put(folder, KEY, HEADER, DATA)
     folder.chmod(mode)
-    with pytest.warns(cache.CacheUnavailable, match=r"written by others.*JAX_GRAPHENC_CACHE_DIR"):
+    with pytest.warns(
+        cache.CacheUnavailableWarning, match=r"written by others.*JAX_GRAPHENC_CACHE_DIR"
+    ):
         assert cache.get(folder, KEY) is None
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # One warning is enough.
@@ -116,7 +118,7 @@ def warning(call):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         call()
-    return " ".join(str(w.message) for w in caught if w.category is cache.CacheUnavailable)
+    return " ".join(str(w.message) for w in caught if w.category is cache.CacheUnavailableWarning)
 """
 
 
@@ -222,7 +224,7 @@ def test_link_of_another_user(cache: ModuleType, folder: Path, tmp_path: Path) -
     cache.put(real, KEY, HEADER, DATA)
     folder.symlink_to(real)
     os.chown(folder, 65534, 65534, follow_symlinks=False)
-    with pytest.warns(cache.CacheUnavailable, match="belongs to user 65534"):
+    with pytest.warns(cache.CacheUnavailableWarning, match="belongs to user 65534"):
         assert cache.get(folder, KEY) is None
 
 
@@ -251,7 +253,7 @@ def test_folder_in_place_of_an_entry(cache: ModuleType, folder: Path) -> None:
     path.unlink()
     path.mkdir()
     assert cache.get(folder, KEY) is None
-    with pytest.warns(cache.CacheUnavailable, match="cannot be written"):
+    with pytest.warns(cache.CacheUnavailableWarning, match="cannot be written"):
         cache.put(folder, KEY, HEADER, DATA)
     assert files(folder) == [path.name]  # No temporary file is left.
 
@@ -259,14 +261,14 @@ def test_folder_in_place_of_an_entry(cache: ModuleType, folder: Path) -> None:
 def test_file_in_place_of_the_folder(cache: ModuleType, folder: Path) -> None:
     folder.parent.mkdir()
     folder.write_text("not a folder")
-    with pytest.warns(cache.CacheUnavailable, match="a file is in the way"):
+    with pytest.warns(cache.CacheUnavailableWarning, match="a file is in the way"):
         cache.put(folder, KEY, HEADER, DATA)
-    with pytest.warns(cache.CacheUnavailable, match="a file is in the way"):
+    with pytest.warns(cache.CacheUnavailableWarning, match="a file is in the way"):
         cache.put(folder / "deeper", KEY, HEADER, DATA)
 
 
 def test_folder_that_cannot_be_made(cache: ModuleType) -> None:
-    with pytest.warns(cache.CacheUnavailable, match=r"/proc/.* cannot be opened"):
+    with pytest.warns(cache.CacheUnavailableWarning, match=r"/proc/.* cannot be opened"):
         cache.put(Path("/proc/no_such_folder/cache"), KEY, HEADER, DATA)
 
 

@@ -33,6 +33,12 @@ def call(*arguments, **environment):
     )
 
 
+@pytest.fixture(autouse=True)
+def whole_lines(monkeypatch):
+    """What runs the tests may have said how wide its terminal is."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 def on_cpu(*arguments, **environment):
     return call(*arguments, JAX_PLATFORMS="cpu", **environment)
 
@@ -79,8 +85,7 @@ def test_info_for_machines_is_complete(tmp_path):
     assert options["use_graphs"] == {"value": True, "from": "default"}
 
 
-def test_info_says_what_was_set_by_a_call(capsys, monkeypatch):
-    monkeypatch.delenv("COLUMNS", raising=False)  # so that no line is broken
+def test_info_says_what_was_set_by_a_call(capsys):
     with jge.options(max_batch_nodes=17):
         assert main(["info"]) == 0
     lines = capsys.readouterr().out.splitlines()

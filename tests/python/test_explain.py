@@ -546,6 +546,16 @@ def test_the_command_explains_a_function_of_a_file(tmp_path, capsys):
         assert "nowhere" in capsys.readouterr().err
 
 
+def test_the_command_says_what_it_lacks(tmp_path, capsys):
+    (tmp_path / "solver.py").write_text(MODULE.replace("def example_arguments", "def other"))
+    function = f"{tmp_path}/solver.py:step"
+    assert run_command(function, "--platform", "cpu") == 1
+    assert "--shape gives the arguments of step(x, y, count" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        run_command(function, "--svg", "picture.png")
+    assert "'picture.png': a name that ends in .svg is expected" in capsys.readouterr().err
+
+
 def test_the_command_compiles_for_a_target(tmp_path, capsys):
     needs_nvrtc()
     (tmp_path / "solver.py").write_text(MODULE)

@@ -126,7 +126,7 @@ def test_a_warning_of_the_cache_points_at_the_users_line(tmp_path):
     """
     _, shown = last_lines(tmp_path, code)
     lines = shown.splitlines()
-    assert re.match(r".*/script\.py:\d+: CacheUnavailable: no cache on disk: ", lines[0])
+    assert re.match(r".*/script\.py:\d+: CacheUnavailableWarning: no cache on disk: ", lines[0])
     assert lines[1].strip() == "make(text + end)(x, n=3)"
 
 
