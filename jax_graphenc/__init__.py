@@ -1,6 +1,7 @@
 """Hand-written CUDA inside ``jax.jit``, at CUDA-graph speed."""
 
 from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
 
 import jax_graphenc._core  # first, so that a missing build is named plainly
 import jax_graphenc.uninitialized  # noqa: F401 - tells the native part whom to warn
@@ -22,7 +23,6 @@ from jax_graphenc.errors import (
     UninitializedReadWarning,
     UnsupportedOnCpuError,
 )
-from jax_graphenc.explanation import Explanation, explain
 from jax_graphenc.graph import graph
 from jax_graphenc.kernel import CudaKernel
 from jax_graphenc.launch import cdiv
@@ -39,6 +39,9 @@ from jax_graphenc.statistics import (
     reset_stats,
     stats,
 )
+
+if TYPE_CHECKING:
+    from jax_graphenc.explanation import Explanation, explain
 
 __version__ = version(__name__)
 
@@ -83,3 +86,16 @@ __all__ = [
     "stats",
     "testing",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """The report, whose import would take a tenth of a start-up that has no use for it."""
+    if name in ("Explanation", "explain"):
+        from jax_graphenc import explanation
+
+        return getattr(explanation, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
