@@ -2,10 +2,9 @@
 
     python tools/plot_results.py [results.json] [--out docs/images]
 
-Without a file it takes the newest of benchmarks/results. It may be what ``run.py`` wrote, what
-``tools/gpu.sh`` gathered, or a result from before there was one harness, which has enough for the
-overview alone. A figure whose rows are not there is left out. The same file always gives the same
-drawing. Needs matplotlib.
+Without a file it takes the newest of benchmarks/results. It may be what ``run.py`` wrote, or what
+``tools/gpu.sh`` gathered. A figure whose rows are not there is left out. The same file always gives
+the same drawing. Needs matplotlib.
 """
 
 from __future__ import annotations
@@ -75,42 +74,12 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def run_of(result: dict[str, Any]) -> dict[str, Any] | None:
-    """The rows and the environment in a result of any shape; None where it has none."""
+    """The rows and the environment, by themselves or in what was gathered; None without any."""
     gathered = result.get("benchmarks", {})
     for run in (result, gathered.get("benchmarks", {})):
         if "rows" in run:
             return run
-    older = gathered.get("regions")
-    return {**older, "rows": list(older_rows(older["results"]))} if older else None
-
-
-def older_rows(results: dict[str, Any]) -> Iterable[Row]:
-    """Rows of a result from before there was one harness."""
-    works = {
-        "64 independent kernels of one block": {"work": "independent", "kernels": 64},
-        "counted loop, 200 iterations of 1": {
-            "work": "loop",
-            "iterations": 200,
-            "kernels per iteration": 1,
-        },
-        "counted loop, 200 iterations of 10": {
-            "work": "loop",
-            "iterations": 200,
-            "kernels per iteration": 10,
-        },
-        "chain of 1000, addresses repeat": {
-            "work": "chain",
-            "kernels": 1000,
-            "addresses": "repeat",
-        },
-        "chain of 1000, addresses move": {"work": "chain", "kernels": 1000, "addresses": "move"},
-    }
-    ways = {"ours": "jge.graph", "bare": "FFI call", "raw": "raw graph"}
-    for name, case in works.items():
-        for way, kinds in results.get(name, {}).items():
-            for kind, measured in kinds.items() if isinstance(kinds, dict) else ():
-                named = ways.get(way, way.replace("warp", "Warp"))
-                yield {**case, "way": named, "kind": kind.removesuffix(" us"), **measured}
+    return None
 
 
 def select(rows: Sequence[Row], **case: Any) -> list[Row]:

@@ -1,4 +1,4 @@
-"""CuPy: launches of a RawKernel, captured from a stream as one graph. Not run so far."""
+"""CuPy: launches of a RawKernel, captured from a stream as one graph."""
 
 from __future__ import annotations
 
