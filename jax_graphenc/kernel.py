@@ -537,7 +537,7 @@ class CudaKernel:
         remade = self._vmap in _REMADE or self._sharding is not None
         return KernelCall(
             label=self._label(dtypes),
-            code=self._with_headers(dtypes),
+            code=self.code(dtypes),
             expression=expression,
             parameters=tuple(bound),
             results=results,
@@ -623,11 +623,7 @@ class CudaKernel:
         return other
 
     def code(self, dtypes: Sequence[np.dtype[Any]]) -> CudaSource | Prebuilt:
-        """The source or the images, for inputs of these dtypes."""
-        return self._with_headers(dtypes)
-
-    def _with_headers(self, dtypes: Sequence[np.dtype[Any]]) -> CudaSource | Prebuilt:
-        """The source, with the headers of the types that ``{x}`` brought in."""
+        """The images, or the source with the headers of the types that ``{x}`` brought in."""
         if isinstance(self._code, Prebuilt) or "{" not in self._expression:
             return self._code
         headers = {header for dtype in dtypes if (header := header_of(dtype))}
@@ -638,7 +634,7 @@ class CudaKernel:
     def _on_device(self, inputs: Sequence[Any], device: jax.Device | None) -> occupancy.OnDevice:
         dtypes = occupancy.dtypes_of(inputs)
         kernel = self.current()
-        code, expression = kernel._with_headers(dtypes), kernel.expression(dtypes)
+        code, expression = kernel.code(dtypes), kernel.expression(dtypes)
         return occupancy.on_device(code, expression, self.__name__, device)
 
     @ends_at_caller
