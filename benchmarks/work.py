@@ -118,16 +118,20 @@ class Loop:
         return lambda x: jax.lax.fori_loop(0, self.iterations, lambda _, x: step(x), x)
 
 
-@dataclass(frozen=True)
-class Independent:
-    """Row i is x, i added so many times: kernels of one block that may run side by side."""
-
-    kernels: int
-    repetitions: int
+class Unfed:
+    """A work whose calls are given the same array, and leave it as it is."""
 
     feed: ClassVar[bool] = False
     donate: ClassVar[bool] = False
     keep: ClassVar[int] = 0
+
+
+@dataclass(frozen=True)
+class Independent(Unfed):
+    """Row i is x, i added so many times: kernels of one block that may run side by side."""
+
+    kernels: int
+    repetitions: int
 
     @property
     def case(self) -> dict[str, Any]:
@@ -152,15 +156,11 @@ class Independent:
 
 
 @dataclass(frozen=True)
-class Batch:
+class Batch(Unfed):
     """``jax.vmap`` of a kernel of one block."""
 
     size: int
     repetitions: int
-
-    feed: ClassVar[bool] = False
-    donate: ClassVar[bool] = False
-    keep: ClassVar[int] = 0
 
     @property
     def case(self) -> dict[str, Any]:
