@@ -11,6 +11,8 @@ NATIVE := pyproject.toml CMakeLists.txt $(wildcard plugin/*/*.h plugin/*/*.cc ja
 VERSION := $(shell $(PYTHON) -c 'import sys; print(".".join(map(str, sys.version_info[:2])))')
 # Where this changes, the environment is made anew.
 STAMP := $(VENV)/made-by-python-$(VERSION)
+# An editable install knows the files of its day: where one has come, gone or moved, it is made anew.
+MODULES := $(VENV)/modules-$(firstword $(shell find jax_graphenc -name '*.py' | LC_ALL=C sort | cksum))
 
 .PHONY: demo test test-python fuzz test-cpp test-asan test-tsan lint docs wheel format clean install
 
@@ -34,7 +36,11 @@ $(STAMP):
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	touch $@
 
-$(VENV)/installed: $(STAMP) $(NATIVE)
+$(MODULES): $(STAMP)
+	rm -f $(VENV)/modules-*
+	touch $@
+
+$(VENV)/installed: $(STAMP) $(MODULES) $(NATIVE)
 	@echo "installing what is needed and building the extension: two or three minutes the first time"
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $@

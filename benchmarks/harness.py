@@ -20,7 +20,7 @@ import jax
 import numpy as np
 
 import jax_graphenc as jge
-from jax_graphenc.timing import alternate
+from jax_graphenc.base.timing import alternate
 
 # The kernel that is measured: small, so that what it costs to launch shows.
 ADD = r"""

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import harness
 
-from jax_graphenc.timing import alternate
+from jax_graphenc.base.timing import alternate
 
 BEGIN = r"""
 import jax

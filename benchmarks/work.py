@@ -17,7 +17,8 @@ import numpy as np
 from harness import ADD
 
 import jax_graphenc as jge
-from jax_graphenc.compiler import Source, compile_source
+from jax_graphenc.compiler.compile import compile_source
+from jax_graphenc.compiler.source import Source
 
 SIZE = 4096
 BLOCK = 256

@@ -1,18 +1,13 @@
 """Hand-written CUDA inside ``jax.jit``, at CUDA-graph speed."""
 
+from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import jax_graphenc._core  # first, so that a missing build is named plainly
-import jax_graphenc.uninitialized  # noqa: F401 - tells the native part whom to warn
+import jax_graphenc.base.uninitialized  # noqa: F401 - tells the native part whom to warn
 from jax_graphenc import testing
-from jax_graphenc.autotune import Autotuned, autotune
-from jax_graphenc.caches import clear_caches
-from jax_graphenc.compiler.cache import CacheUnavailableWarning
-from jax_graphenc.define import cuda_kernel, kernel_call
-from jax_graphenc.device import DeviceInfo, GraphLimits, device_info, graph_limits
-from jax_graphenc.encoder import Encoder
-from jax_graphenc.errors import (
+from jax_graphenc.base.errors import (
     CompilerNotFoundError,
     GatherWarning,
     GraphBreakError,
@@ -23,13 +18,19 @@ from jax_graphenc.errors import (
     UninitializedReadWarning,
     UnsupportedOnCpuError,
 )
-from jax_graphenc.graph import graph
-from jax_graphenc.kernel import CudaKernel
-from jax_graphenc.launch import cdiv
-from jax_graphenc.lowering import export_checks
-from jax_graphenc.module import CudaModule, cuda_module
-from jax_graphenc.occupancy import KernelAttributes, Occupancy
-from jax_graphenc.options import options
+from jax_graphenc.base.options import options
+from jax_graphenc.caches import clear_caches
+from jax_graphenc.calls.launch import cdiv
+from jax_graphenc.compiler.cache import CacheUnavailableWarning
+from jax_graphenc.devices.device_info import DeviceInfo, GraphLimits, device_info, graph_limits
+from jax_graphenc.encoder.encoder import Encoder
+from jax_graphenc.kernels.autotune import Autotuned, autotune
+from jax_graphenc.kernels.define import cuda_kernel, kernel_call
+from jax_graphenc.kernels.kernel import CudaKernel
+from jax_graphenc.kernels.module import CudaModule, cuda_module
+from jax_graphenc.kernels.occupancy import KernelAttributes, Occupancy
+from jax_graphenc.programs.custom_call import export_checks
+from jax_graphenc.regions.graph import graph
 from jax_graphenc.statistics import (
     KernelTime,
     KernelTimes,
@@ -41,7 +42,8 @@ from jax_graphenc.statistics import (
 )
 
 if TYPE_CHECKING:
-    from jax_graphenc.explanation import Explanation, explain
+    from jax_graphenc.explanation.explain import explain
+    from jax_graphenc.explanation.explanation import Explanation
 
 __version__ = version(__name__)
 
@@ -88,14 +90,19 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """The report, whose import would take a tenth of a start-up that has no use for it."""
-    if name in ("Explanation", "explain"):
-        from jax_graphenc import explanation
+# The report's import would take a tenth of a start-up that has no use for it.
+_LATER = {
+    "Explanation": "jax_graphenc.explanation.explanation",
+    "explain": "jax_graphenc.explanation.explain",
+}
 
-        return getattr(explanation, name)
+
+def __getattr__(name: str) -> Any:
+    """What is imported when it is asked for."""
+    if name in _LATER:
+        return getattr(import_module(_LATER[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])

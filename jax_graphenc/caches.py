@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from jax_graphenc.autotune import forget_choices
-from jax_graphenc.compiler import clear_disk, clear_memory
-from jax_graphenc.encoder import forget_programs
-from jax_graphenc.options import current as current_options
+from jax_graphenc.base.options import current as current_options
+from jax_graphenc.compiler.cache import clear as clear_disk
+from jax_graphenc.compiler.compile import clear_memory
+from jax_graphenc.encoder.encoder import forget_programs
+from jax_graphenc.kernels.autotune import forget_choices
 
 
 def clear_caches(disk: bool = False) -> None:

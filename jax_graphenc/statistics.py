@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jax_graphenc import _core
-from jax_graphenc.compiler import compile_counts, reset_counts
+from jax_graphenc.compiler.compile import compile_counts, reset_counts
 
 
 class Stats(dict[str, int]):

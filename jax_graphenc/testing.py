@@ -10,11 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_graphenc.call import CallParameter, KernelCall
-from jax_graphenc.kernel import CudaKernel
-from jax_graphenc.primitives import kernel_p
-from jax_graphenc.tracebacks import ends_at_caller
-from jax_graphenc.values import Keywords, concrete
+from jax_graphenc.base.tracebacks import ends_at_caller
+from jax_graphenc.calls.call import CallParameter, KernelCall
+from jax_graphenc.calls.values import Keywords, concrete
+from jax_graphenc.kernels.kernel import CudaKernel
+from jax_graphenc.primitives.kernel import kernel_p
 
 Function = Callable[..., Sequence[Any]]
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from harness import JaxWay, Row, Setup
 from work import ROW, Batch, Independent, our_kernels
 
-from jax_graphenc.timing import alternate
+from jax_graphenc.base.timing import alternate
 
 MICROSECONDS = 17.0
 

@@ -1,7 +1,7 @@
 """From how many kernels on a program should stay out of XLA's command buffers.
 
 The same programs, captured by XLA and not, alone and beside operations of XLA's, which captures
-only five or more in a row. What the package does is ``lowering.is_large``.
+only five or more in a row. What the package does is ``custom_call.is_large``.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from work import Chain, Function, our_kernels
 
 import jax_graphenc as jge
-from jax_graphenc.primitives import program_p
-from jax_graphenc.region import trace
-from jax_graphenc.rewrite import Rewriter
-from jax_graphenc.target import target_of
+from jax_graphenc.devices.target import target_of
+from jax_graphenc.primitives.program import program_p
+from jax_graphenc.primitives.region import trace
+from jax_graphenc.regions.rewrite import Rewriter
 
 
 def forced(function: Function, work: Chain, uncaptured: bool, gpu: bool) -> Function:

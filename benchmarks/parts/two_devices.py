@@ -23,7 +23,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from work import SIZE
 
 import jax_graphenc as jge
-from jax_graphenc.timing import alternate
+from jax_graphenc.base.timing import alternate
 
 CALLS = 20  # of each thread, in one measurement
 

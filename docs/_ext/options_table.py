@@ -17,7 +17,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from jax_graphenc.options import ENVIRONMENT_PREFIX, Options
+from jax_graphenc.base.options import ENVIRONMENT_PREFIX, Options
 
 _HEAD = (
     ".. list-table::",

@@ -17,10 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 
 import jax_graphenc as jge
+from jax_graphenc.base.timing import alternate
 from jax_graphenc.cli.console import progress
 from jax_graphenc.cli.info import devices, versions
 from jax_graphenc.statistics import table
-from jax_graphenc.timing import alternate
 
 # Small, so that what it costs to launch shows; of integers, so that results are exact.
 _ADD = r"""

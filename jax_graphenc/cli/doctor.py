@@ -20,13 +20,14 @@ from rich.console import Console
 from rich.text import Text
 
 import jax_graphenc as jge
-from jax_graphenc import _core, lowering
+from jax_graphenc import _core
+from jax_graphenc.base.errors import CompilerNotFoundError
+from jax_graphenc.base.options import ENVIRONMENT_PREFIX, Options, origin
+from jax_graphenc.base.options import current as current_options
 from jax_graphenc.cli.console import output, print_row, progress
 from jax_graphenc.cli.info import cuda_driver, devices, versions
 from jax_graphenc.compiler import cache, fatbin, host, nvcc, nvrtc
-from jax_graphenc.errors import CompilerNotFoundError
-from jax_graphenc.options import ENVIRONMENT_PREFIX, Options, origin
-from jax_graphenc.options import current as current_options
+from jax_graphenc.programs import custom_call
 
 _STYLES = {"ok": "green", "note": "yellow", "fail": "bold red"}
 _WITH_CUDA = 'pip install "jax_graphenc[cuda13]"'
@@ -266,7 +267,7 @@ def _custom_calls() -> Check:
     targets = _core.ffi_targets()
     try:
         # Once more, now that JAX has started: XLA takes the same handler twice, but no other one.
-        lowering.register_targets()
+        custom_call.register_targets()
     except Exception as error:
         advice = "load one version of jax_graphenc only, and reinstall it together with jax"
         return Check("custom calls", "fail", f"XLA refuses them: {_first_line(error)}", advice)

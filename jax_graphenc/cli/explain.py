@@ -20,7 +20,7 @@ import numpy as np
 
 import jax_graphenc as jge
 from jax_graphenc.cli.console import columns
-from jax_graphenc.target import NoGpuError
+from jax_graphenc.devices.target import NoGpuError
 
 _DTYPES = {
     "pred": "bool",

@@ -17,11 +17,11 @@ import jax
 from rich.text import Text
 
 from jax_graphenc import _core
+from jax_graphenc.base.errors import CompilerNotFoundError
+from jax_graphenc.base.options import Options, current, origin
 from jax_graphenc.cli.console import output, print_row
 from jax_graphenc.compiler import fatbin, host, nvcc, nvrtc
-from jax_graphenc.device import device_info
-from jax_graphenc.errors import CompilerNotFoundError
-from jax_graphenc.options import Options, current, origin
+from jax_graphenc.devices.device_info import device_info
 
 _PACKAGES = ("jax_graphenc", "jax", "jaxlib", "numpy", "cuda-bindings")
 # Beside the package's own options, what changes where and how kernels are compiled and run.

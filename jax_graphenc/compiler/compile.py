@@ -13,11 +13,11 @@ from concurrent.futures import CancelledError, Future
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from jax_graphenc.base.errors import KernelCompileError
+from jax_graphenc.base.tracebacks import warn
 from jax_graphenc.compiler import cache, gpu, host
 from jax_graphenc.compiler.diagnostics import UnknownKernelError, relocated
 from jax_graphenc.compiler.source import Entry, Image, Source, included_files
-from jax_graphenc.errors import KernelCompileError
-from jax_graphenc.tracebacks import warn
 
 cache.tell = warn
 

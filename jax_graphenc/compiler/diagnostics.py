@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from jax_graphenc.base.errors import KernelCompileError, UnsupportedOnCpuError
 from jax_graphenc.compiler.source import Source
-from jax_graphenc.errors import KernelCompileError, UnsupportedOnCpuError
 
 
 class UnknownKernelError(ValueError):

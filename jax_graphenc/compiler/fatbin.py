@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from jax_graphenc.errors import CompilerNotFoundError
+from jax_graphenc.base.errors import CompilerNotFoundError
 
 
 @functools.cache

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from jax_graphenc.base.errors import CompilerNotFoundError, KernelCompileError
 from jax_graphenc.compiler import nvcc, nvrtc
 from jax_graphenc.compiler.diagnostics import errors
 from jax_graphenc.compiler.source import Image, Source, included_files
-from jax_graphenc.errors import CompilerNotFoundError, KernelCompileError
 
 
 def identity() -> str:

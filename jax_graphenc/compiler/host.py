@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from jax_graphenc.base.errors import CompilerNotFoundError
 from jax_graphenc.compiler.demangle import demangle, parameter_types
 from jax_graphenc.compiler.diagnostics import UnknownKernelError, compile_error, errors
 from jax_graphenc.compiler.shared_memory import rewrite_shared
@@ -27,7 +28,6 @@ from jax_graphenc.compiler.source import (
     folder_digest,
     split_options,
 )
-from jax_graphenc.errors import CompilerNotFoundError
 
 _INCLUDE = Path(__file__).parent.parent / "include"
 _HEADERS = (_INCLUDE / "host", _INCLUDE / "abi")

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from jax_graphenc.base.errors import CompilerNotFoundError, KernelCompileError
 from jax_graphenc.compiler import cache
 from jax_graphenc.compiler.demangle import demangle, parameter_types
 from jax_graphenc.compiler.diagnostics import UnknownKernelError, compile_error, errors
@@ -21,7 +22,6 @@ from jax_graphenc.compiler.source import (
     folder_digest,
     split_options,
 )
-from jax_graphenc.errors import CompilerNotFoundError, KernelCompileError
 
 _STAND_INS = Path(__file__).parent.parent / "include" / "nvrtc"
 # The lowered name of an instance of this holds the kernel's type, whatever aliases, macros and

@@ -3,7 +3,3 @@
 In order of dependence: ``data`` is what is reported, ``groups`` finds what repeats, ``text`` and
 ``dot`` show it, and ``explain`` finds the programs of a function.
 """
-
-from jax_graphenc.explanation.explain import Explanation, explain
-
-__all__ = ["Explanation", "explain"]

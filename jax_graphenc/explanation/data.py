@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from jax_graphenc import _core
-from jax_graphenc.program import Dim3
+from jax_graphenc.base.shapes import Dim3
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,3 +220,14 @@ def _node(index: int, told: dict[str, Any], buffers: Sequence[Memory]) -> Node:
         uses,
         tuple(Edge(on, tuple(found)) for on, found in hazards.items()),
     )
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a function's kernels become; ``Explanation`` says what each field is."""
+
+    function: str
+    target: str
+    programs: tuple[Program, ...]
+    references: tuple[Operation, ...]
+    scratch_reuse: str

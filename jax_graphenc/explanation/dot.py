@@ -8,13 +8,12 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from jax_graphenc.explanation import text as words
-from jax_graphenc.explanation.data import Edge, Node, Program
+from jax_graphenc.explanation.data import Edge, Node, Program, Report
 from jax_graphenc.explanation.groups import Graph, Layout, Run, layout
 
 if TYPE_CHECKING:
     import graphviz
 
-    from jax_graphenc.explanation.explain import Explanation
 
 FORMATS = ("svg", "pdf", "png")
 """What Graphviz can make of a drawing, as suffixes of files."""
@@ -38,12 +37,12 @@ _SHORT = {"read-after-write": "RAW", "write-after-read": "WAR", "write-after-wri
 _ROW = 8
 
 
-def digraph(explanation: Explanation, *, full: bool) -> graphviz.Digraph:
+def digraph(report: Report, *, full: bool) -> graphviz.Digraph:
     """Draws programs as clusters, their graphs as clusters inside, and nodes with their edges."""
     import graphviz  # only who draws needs it
 
     drawing = graphviz.Digraph(
-        graphviz.escape(explanation.function),  # <lambda> would be HTML
+        graphviz.escape(report.function),  # <lambda> would be HTML
         graph_attr={
             "fontname": _FONT,
             "fontcolor": _INK,
@@ -52,27 +51,27 @@ def digraph(explanation: Explanation, *, full: bool) -> graphviz.Digraph:
             "newrank": "true",
             "nodesep": "0.35",
             "ranksep": "0.55",
-            "label": _legend(explanation),
+            "label": _legend(report),
         },
         node_attr={"fontname": _FONT, "fontcolor": _INK, "fontsize": "11", "shape": "plain"},
         edge_attr={"fontname": _FONT, "fontsize": "10", "color": _INK, "arrowsize": "0.7"},
     )
-    fills = _fills(explanation)
+    fills = _fills(report)
     before: tuple[int, Program, Layout] | None = None
-    for first, last, program in words.repeated(explanation.programs, full=full):
+    for first, last, program in words.repeated(report.programs, full=full):
         plan = layout(program, full=full)
-        _Drawing(drawing, explanation, first, last, program, plan, fills).draw()
+        _Drawing(drawing, report, first, last, program, plan, fills).draw()
         if before is not None:
             _join(drawing, before, (first, program, plan))
         before = first, program, plan
     return drawing
 
 
-def boxes(explanation: Explanation) -> int:
+def boxes(report: Report) -> int:
     """How many nodes the drawing shows."""
     return sum(
         len(set(layout(program, full=False).shown))
-        for *_, program in words.repeated(explanation.programs, full=False)
+        for *_, program in words.repeated(report.programs, full=False)
     )
 
 
@@ -95,10 +94,10 @@ def render(drawing: graphviz.Digraph, format: str) -> bytes:
     return picture
 
 
-def _fills(explanation: Explanation) -> dict[str, str]:
+def _fills(report: Report) -> dict[str, str]:
     kernels = {
         node.label: None
-        for program in explanation.programs
+        for program in report.programs
         for node in program.nodes
         if node.launch is not None
     }
@@ -111,7 +110,7 @@ class _Drawing:
     def __init__(
         self,
         drawing: graphviz.Digraph,
-        explanation: Explanation,
+        report: Report,
         first: int,
         last: int,
         program: Program,
@@ -119,7 +118,7 @@ class _Drawing:
         fills: dict[str, str],
     ) -> None:
         self._drawing = drawing
-        self._explanation = explanation
+        self._report = report
         self._number = first
         self._last = last
         self._program = program
@@ -144,13 +143,13 @@ class _Drawing:
         title = words.title(number, program)
         if self._last > number:
             title += f", and {self._last - number} more like it"
-        more = [*words.places(program), f"run by {words.run_by(self._explanation, program)}"]
+        more = [*words.places(program), f"run by {words.run_by(self._report, program)}"]
         if len(program.graphs) > 1:
             more.append(f"cut {words.cuts(program)}")
         more += words.buffers(program.arguments)
         more += words.buffers(program.results)
         if program.scratch is not None:
-            more.append(f"scratch {words.scratch(self._explanation, program)}")
+            more.append(f"scratch {words.scratch(self._report, program)}")
         return _lines(title, more)
 
     def _graphs(self, parent: Any, over: Run) -> None:
@@ -311,7 +310,7 @@ def _arrows(text: str) -> str:
     return text
 
 
-def _legend(explanation: Explanation) -> str:
+def _legend(report: Report) -> str:
     hazards = "".join(
         f"<TD><FONT COLOR='{color}'><B>&#8594; {_SHORT[kind]}</B> {kind}</FONT></TD>"
         for kind, color in _COLORS.items()
@@ -319,7 +318,7 @@ def _legend(explanation: Explanation) -> str:
     order = "from graph to graph, in the stream's order"
     return (
         "<<TABLE BORDER='0' CELLBORDER='0' CELLSPACING='4'>"
-        f"<TR><TD COLSPAN='4'><B>{escape(explanation.function)}</B>, compiled for "
-        f"{escape(explanation.target)}</TD></TR>"
+        f"<TR><TD COLSPAN='4'><B>{escape(report.function)}</B>, compiled for "
+        f"{escape(report.target)}</TD></TR>"
         f"<TR>{hazards}<TD><FONT COLOR='{_FADED}'>&#8674; {order}</FONT></TD></TR></TABLE>>"
     )

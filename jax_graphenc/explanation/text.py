@@ -7,15 +7,11 @@ import math
 import shutil
 import textwrap
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from jax_graphenc.explanation.data import Hazard, Memory, Node, Operation, Program, Use
+from jax_graphenc.base.shapes import Dim3
+from jax_graphenc.explanation.data import Hazard, Memory, Node, Operation, Program, Report, Use
 from jax_graphenc.explanation.groups import Graph, Run, layout
-from jax_graphenc.lowering import PROGRAM, UNCAPTURED_PROGRAM
-from jax_graphenc.program import Dim3
-
-if TYPE_CHECKING:
-    from jax_graphenc.explanation.explain import Explanation
+from jax_graphenc.programs.custom_call import PROGRAM, UNCAPTURED_PROGRAM
 
 _LEAST_WIDTH = 40
 _HELD = "\xa0"  # a space at which no line ends
@@ -23,13 +19,13 @@ _CUTS_SHOWN = 8
 _MOST_NODES = 100  # of a program, if not all are asked for
 
 
-def text(explanation: Explanation, width: int | None, *, full: bool) -> str:
+def text(report: Report, width: int | None, *, full: bool) -> str:
     """The report, in lines of so many columns, or of the terminal's."""
     if width is None:
         width = shutil.get_terminal_size().columns
     width = max(width, _LEAST_WIDTH)
     lines: list[str] = []
-    for indent, hang, line in _report(explanation, full=full):
+    for indent, hang, line in _report(report, full=full):
         lines += textwrap.wrap(
             line,
             width,
@@ -44,22 +40,22 @@ def text(explanation: Explanation, width: int | None, *, full: bool) -> str:
 _Line = tuple[int, int, str]
 
 
-def _report(explanation: Explanation, *, full: bool) -> Iterator[_Line]:
-    programs = explanation.programs
+def _report(report: Report, *, full: bool) -> Iterator[_Line]:
+    programs = report.programs
     nodes = sum(len(program.nodes) for program in programs)
     yield (
         0,
         2,
         (
-            f"{explanation.function}, compiled for {explanation.target}: "
+            f"{report.function}, compiled for {report.target}: "
             f"{counted(len(programs), 'program')}, {counted(nodes, 'node')}"
         ),
     )
-    for kernel in explanation.references:
+    for kernel in report.references:
         yield 0, 2, f"runs its reference instead: {operation(kernel)}"
     for first, last, program in repeated(programs, full=full):
         yield 0, 0, ""
-        yield from _program(explanation, first, program, full=full)
+        yield from _program(report, first, program, full=full)
         if last > first:
             others = (
                 f"program {last + 1}"
@@ -79,9 +75,7 @@ def repeated(programs: Sequence[Program], *, full: bool) -> Iterator[tuple[int, 
         first = i
 
 
-def _program(
-    explanation: Explanation, number: int, program: Program, *, full: bool
-) -> Iterator[_Line]:
+def _program(report: Report, number: int, program: Program, *, full: bool) -> Iterator[_Line]:
     if program.split_by:
         yield 2, 2, "split from the program before by what is left to XLA:"
         for op in program.split_by:
@@ -92,14 +86,14 @@ def _program(
         yield 2, 2, line
     kernels = ", ".join(f"{name} {n}" for name, n in program.kernels().items()) or "none"
     yield 2, 12, f"{'nodes':<12}{len(program.nodes)} ({kernels}), {counted(program.edges, 'edge')}"
-    yield 2, 12, f"{'run by':<12}{run_by(explanation, program)}"
+    yield 2, 12, f"{'run by':<12}{run_by(report, program)}"
     if len(program.graphs) > 1:
         yield 2, 12, f"{'cuts':<12}{cuts(program)}"
     for name, memories in ("arguments", program.arguments), ("results", program.results):
         if memories:
             yield 2, 12, f"{name:<12}{', '.join(buffers(memories))}"
     if program.scratch:
-        yield 2, 12, f"{'scratch':<12}{scratch(explanation, program)}"
+        yield 2, 12, f"{'scratch':<12}{scratch(report, program)}"
     plan = layout(program, full=full)
     left = len(set(plan.shown))
     most = left if full else _MOST_NODES
@@ -164,7 +158,7 @@ def repetition(run: Run) -> str:
     return f"x {run.count}"
 
 
-def run_by(explanation: Explanation, program: Program) -> str:
+def run_by(report: Report, program: Program) -> str:
     """Who runs a program, and as how many graphs."""
     if not program.nodes:
         return "nobody: nothing is launched"
@@ -173,7 +167,7 @@ def run_by(explanation: Explanation, program: Program) -> str:
     else:
         graphs = len(program.graphs)
         ours = f"the encoder, as {counted(graphs, 'executable graph')}"
-    if explanation.target == "cpu":
+    if report.target == "cpu":
         return ours
     if not program.uncaptured:
         return f"XLA's command buffers where XLA captures the call, otherwise {ours} ({PROGRAM})"
@@ -207,13 +201,13 @@ def buffers(memories: Sequence[Memory]) -> Iterator[str]:
         yield f"{names} {first.type} ({size(first.bytes)}{' each' if others else ''}){shares}"
 
 
-def scratch(explanation: Explanation, program: Program) -> str:
+def scratch(report: Report, program: Program) -> str:
     """Scratch memory, and how much it is used again."""
     assert program.scratch is not None
     values, whole = program.scratch_values()
     return (
         f"{size(program.scratch.bytes)} for {counted(values, 'value')} of {size(whole)} in all "
-        f"(scratch_reuse='{explanation.scratch_reuse}')"
+        f"(scratch_reuse='{report.scratch_reuse}')"
     )
 
 

@@ -12,9 +12,9 @@ import pytest
 
 import jax_graphenc as jge
 from jax_graphenc import _core
+from jax_graphenc.base.errors import CompilerNotFoundError
 from jax_graphenc.compiler import fatbin
-from jax_graphenc.errors import CompilerNotFoundError
-from jax_graphenc.target import architecture
+from jax_graphenc.devices.target import architecture
 
 CODE = r"""
 import sys

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import jax_graphenc as jge
+from jax_graphenc.base.errors import CompilerNotFoundError
 from jax_graphenc.compiler import nvrtc
-from jax_graphenc.errors import CompilerNotFoundError
 
 # In the PTX manual's words: a core matrix is 8 rows of 16 bytes, one behind the other. Without
 # swizzle and with k as the fast dimension ("K-major"), an operand is core matrices in any regular

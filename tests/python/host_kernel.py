@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from jax_graphenc.compiler import Image
+from jax_graphenc.compiler.source import Image
 
 
 class Param(ctypes.Structure):

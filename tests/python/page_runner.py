@@ -105,8 +105,8 @@ def main(report: str, *pages: str) -> None:
     import jax
 
     import jax_graphenc as jge
+    from jax_graphenc.base.options import current
     from jax_graphenc.compiler import fatbin, nvrtc
-    from jax_graphenc.options import current
 
     try:
         nvrtc.version()

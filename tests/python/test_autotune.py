@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jax_graphenc as jge
-from jax_graphenc.autotune import Autotuned, fastest
+from jax_graphenc.kernels.autotune import Autotuned, fastest
 
 pytestmark = pytest.mark.usefixtures("cpu")
 
@@ -48,7 +48,7 @@ CONFIGS = (
 @pytest.fixture(autouse=True)
 def clock(monkeypatch):
     """A clock of the test's own, on which a run takes WORK seconds."""
-    module = importlib.import_module("jax_graphenc.autotune")
+    module = importlib.import_module("jax_graphenc.kernels.autotune")
     now = [0.0]
     real = module._compiled
 
@@ -302,7 +302,7 @@ def test_no_call_of_a_timed_run_is_left_out():
     inplace = jge.cuda_kernel(text, "g", params={"u": "inout"}, grid=1, block=256)
     x = jnp.asarray(X)
     for kernel, arrays in ((make(), [x]), (inplace, [x, x])):
-        run, calls = importlib.import_module("jax_graphenc.autotune")._compiled(
+        run, calls = importlib.import_module("jax_graphenc.kernels.autotune")._compiled(
             kernel, arrays, {}, 3
         )
         assert calls == 3

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import jax_graphenc as jge
-from jax_graphenc import _core, lowering
-from jax_graphenc.primitives import kernel_p
+from jax_graphenc import _core
+from jax_graphenc.primitives import kernel
+from jax_graphenc.primitives.kernel import kernel_p
 
 SOURCE = r"""
 extern "C" __global__ void axpy(const float* x, const float* y, float* out, float a, int n) {
@@ -121,14 +122,14 @@ def node_count(f, *args):
 def lowered_program(monkeypatch, f, *args):
     """The one program that a function is lowered to, decoded."""
     seen = []
-    emit = lowering.emit
+    emit = kernel.emit
 
     def spy(ctx, operands, made, **rest):
         seen.append(made)
         return emit(ctx, operands, made, **rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(lowering, "emit", spy)
+        patch.setattr(kernel, "emit", spy)
         jax.jit(lambda *xs: f(*xs)).lower(*args)
     (made,) = seen
     return _core.describe_program(made.encode())

@@ -12,8 +12,8 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from other_process import run_on_cpu_devices
 
 import jax_graphenc as jge
-from jax_graphenc.call import KernelCall
-from jax_graphenc.program import Program
+from jax_graphenc.calls.call import KernelCall
+from jax_graphenc.programs.program import Program
 
 SOURCE = r"""
 extern "C" __global__ void axpy(const float* x, const float* y, float* out, float a, int n) {

@@ -14,7 +14,7 @@ import pytest
 
 import jax_graphenc as jge
 from jax_graphenc.__main__ import COMMANDS, main
-from jax_graphenc.options import Options
+from jax_graphenc.base.options import Options
 
 # As after `pip install` on a machine that has nothing else.
 BARE = {"PATH": "/nonexistent", "CXX": "", "JAX_GRAPHENC_CXX": "", "CUDA_HOME": "", "CUDA_PATH": ""}

@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 import jax_graphenc as jge
-from jax_graphenc.compiler import Source, UnknownKernelError, gpu, nvcc, nvrtc
-from jax_graphenc.errors import CompilerNotFoundError, KernelCompileError
+from jax_graphenc.base.errors import CompilerNotFoundError, KernelCompileError
+from jax_graphenc.compiler import gpu, nvcc, nvrtc
+from jax_graphenc.compiler.diagnostics import UnknownKernelError
+from jax_graphenc.compiler.source import Source
 
 try:
     nvrtc.version()

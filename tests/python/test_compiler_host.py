@@ -17,8 +17,14 @@ import numpy as np
 import pytest
 from host_kernel import Failed, LoadedImage, loaded
 
-from jax_graphenc.compiler import Image, Source, UnknownKernelError, host
-from jax_graphenc.errors import CompilerNotFoundError, KernelCompileError, UnsupportedOnCpuError
+from jax_graphenc.base.errors import (
+    CompilerNotFoundError,
+    KernelCompileError,
+    UnsupportedOnCpuError,
+)
+from jax_graphenc.compiler import host
+from jax_graphenc.compiler.diagnostics import UnknownKernelError
+from jax_graphenc.compiler.source import Image, Source
 
 SAXPY = """extern "C" __global__ void saxpy(const float* x, float* y, float a, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;

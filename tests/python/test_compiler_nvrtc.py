@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from jax_graphenc.compiler import Image, Source, UnknownKernelError, nvrtc
+from jax_graphenc.base.errors import CompilerNotFoundError, KernelCompileError
+from jax_graphenc.compiler import nvrtc
+from jax_graphenc.compiler.diagnostics import UnknownKernelError
 from jax_graphenc.compiler.nvrtc import parameter_sizes
-from jax_graphenc.errors import CompilerNotFoundError, KernelCompileError
+from jax_graphenc.compiler.source import Image, Source
 
 try:
     nvrtc.version()

@@ -10,18 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from jax_graphenc.compiler import (
-    Image,
-    Source,
-    UnknownKernelError,
-    clear_memory,
-    compile_counts,
-    compile_source,
-    host,
-)
+from jax_graphenc.base.errors import KernelCompileError
+from jax_graphenc.compiler import host
+from jax_graphenc.compiler.compile import clear_memory, compile_counts, compile_source
 from jax_graphenc.compiler.demangle import demangle, parameter_types
-from jax_graphenc.compiler.source import included_files, split_options
-from jax_graphenc.errors import KernelCompileError
+from jax_graphenc.compiler.diagnostics import UnknownKernelError
+from jax_graphenc.compiler.source import Image, Source, included_files, split_options
 
 TEXT = 'extern "C" __global__ void k(float* y, int n) { y[0] = n; }\n'
 SOURCE = Source(TEXT, "<k>")

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 import jax_graphenc as jge
-from jax_graphenc.compiler import Image, Source, host
+from jax_graphenc.compiler import host
+from jax_graphenc.compiler.source import Image, Source
 
 FOLDER = Path(__file__).parents[1] / "cuda_on_cpu"
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import jax_graphenc as jge
-from jax_graphenc.compiler import UnknownKernelError
+from jax_graphenc.compiler.diagnostics import UnknownKernelError
 
 SCALE = r"""
 template <typename T> __global__ void scale(const T* x, T* out, float a) {

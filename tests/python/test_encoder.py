@@ -17,7 +17,7 @@ import pytest
 import jax_graphenc as jge
 from jax_graphenc import _core
 from jax_graphenc.compiler import host
-from jax_graphenc.encoder import _program
+from jax_graphenc.encoder.encoder import _program
 
 SAXPY = r"""
 extern "C" __global__ void saxpy(const float* x, const float* y, float* out, float a, int n) {

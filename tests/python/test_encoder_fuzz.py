@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import jax_graphenc as jge
 from jax_graphenc import _core
-from jax_graphenc.encoder import Keywords, _program
+from jax_graphenc.encoder.encoder import Keywords, _program
 
 EXAMPLES = int(os.environ.get("JAX_GRAPHENC_FUZZ_EXAMPLES", "300"))
 BUFFERS, SIZE = 3, 16

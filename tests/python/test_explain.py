@@ -16,12 +16,12 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import jax_graphenc as jge
+from jax_graphenc.base.errors import CompilerNotFoundError
 from jax_graphenc.cli import explain as command
 from jax_graphenc.compiler import nvrtc
-from jax_graphenc.errors import CompilerNotFoundError
 from jax_graphenc.explanation.groups import Run, runs
-from jax_graphenc.primitives import program_p
-from jax_graphenc.program import Buffer, Memcpy, Memset, Program
+from jax_graphenc.primitives.program import program_p
+from jax_graphenc.programs.program import Buffer, Memcpy, Memset, Program
 
 SOURCE = r"""
 extern "C" __global__ void axpy(const float* x, const float* y, float* out, float a, int n) {

@@ -13,9 +13,9 @@ import pytest
 
 import jax_graphenc as jge
 from jax_graphenc import _core
+from jax_graphenc.base.errors import CompilerNotFoundError
+from jax_graphenc.base.options import current
 from jax_graphenc.compiler import fatbin, nvrtc
-from jax_graphenc.errors import CompilerNotFoundError
-from jax_graphenc.options import current
 
 PRELUDE = r"""
 import jax, jax.export, jax.numpy as jnp

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 import jax_graphenc as jge
-from jax_graphenc.compiler import Source, compile_source, files, host
+from jax_graphenc.compiler import files, host
+from jax_graphenc.compiler.compile import compile_source
+from jax_graphenc.compiler.source import Source
 
 pytestmark = pytest.mark.usefixtures("cpu")
 

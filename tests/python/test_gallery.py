@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 
 import jax_graphenc as jge
+from jax_graphenc.base.errors import CompilerNotFoundError
 from jax_graphenc.compiler import nvrtc
-from jax_graphenc.errors import CompilerNotFoundError
 
 pytest.importorskip("rich", reason="needs the demo extra")
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from jax_graphenc.signature import loaded_name, with_loaded_values
+from jax_graphenc.signature.loaded import loaded_name, with_loaded_values
 
 
 def copy_of(source, expression, line=1, **types):

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 import jax_graphenc as jge
-from jax_graphenc.compiler import Source, compile_source, nvrtc
-from jax_graphenc.signature import with_globals
+from jax_graphenc.compiler import nvrtc
+from jax_graphenc.compiler.compile import compile_source
+from jax_graphenc.compiler.source import Source
+from jax_graphenc.signature.globals import with_globals
 
 pytestmark = pytest.mark.usefixtures("cpu")
 

@@ -4,8 +4,10 @@ import jax.numpy as jnp
 import pytest
 
 import jax_graphenc as jge
-from jax_graphenc import _core, occupancy
-from jax_graphenc.compiler import Source, compile_source
+from jax_graphenc import _core
+from jax_graphenc.compiler.compile import compile_source
+from jax_graphenc.compiler.source import Source
+from jax_graphenc.kernels import occupancy
 
 pytestmark = pytest.mark.usefixtures("cpu")
 

@@ -11,7 +11,7 @@ import jax
 import pytest
 
 import jax_graphenc as jge
-from jax_graphenc.options import current
+from jax_graphenc.base.options import current
 
 
 @pytest.fixture(autouse=True)

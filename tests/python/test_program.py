@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 import jax_graphenc as jge
 from jax_graphenc import _core
-from jax_graphenc.compiler import Source, compile_source
-from jax_graphenc.primitives import program_p
-from jax_graphenc.program import Buffer, Kernel, Memcpy, Memset, Node, Parameter, Program
+from jax_graphenc.compiler.compile import compile_source
+from jax_graphenc.compiler.source import Source
+from jax_graphenc.primitives.program import program_p
+from jax_graphenc.programs.program import Buffer, Kernel, Memcpy, Memset, Node, Parameter, Program
 
 SIZE = 10
 SOURCE = """

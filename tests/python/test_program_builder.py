@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jax_graphenc.call import CallParameter, KernelCall, Prebuilt
-from jax_graphenc.memory_plan import REUSE, Storage, ancestors, plan
-from jax_graphenc.program import Kernel, Memcpy, Memset, Parameter
-from jax_graphenc.program_builder import ProgramBuilder
+from jax_graphenc.base.options import SCRATCH_REUSE
+from jax_graphenc.calls.call import CallParameter, KernelCall, Prebuilt
+from jax_graphenc.programs.builder import ProgramBuilder
+from jax_graphenc.programs.memory_plan import Storage, ancestors, plan
+from jax_graphenc.programs.program import Kernel, Memcpy, Memset, Parameter
 
 U8 = np.dtype(np.uint8)
 
@@ -166,7 +167,7 @@ def steps(draw):
 @given(
     steps(),
     st.integers(0, 10**6),
-    st.sampled_from(REUSE),
+    st.sampled_from(SCRATCH_REUSE),
     st.lists(st.integers(0, 10**6), min_size=1, max_size=4),
 )
 def test_any_program_computes_what_its_operations_say(recipe, seed, reuse, wanted):

@@ -18,7 +18,8 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from other_process import run_on_cpu_devices
 
 import jax_graphenc as jge
-from jax_graphenc.primitives import kernel_p, region_p
+from jax_graphenc.primitives.kernel import kernel_p
+from jax_graphenc.primitives.region import region_p
 
 SOURCE = r"""
 extern "C" __global__ void sine(const float* x, float* out) {

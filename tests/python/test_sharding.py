@@ -20,9 +20,9 @@ from jax.sharding import PartitionSpec as P
 from other_process import start_on_cpu_devices
 
 import jax_graphenc as jge
-from jax_graphenc import sharding
-from jax_graphenc.primitives import kernel_p
-from jax_graphenc.values import Keywords
+from jax_graphenc.calls import sharding_rule as sharding
+from jax_graphenc.calls.values import Keywords
+from jax_graphenc.primitives.kernel import kernel_p
 
 SOURCE = r"""
 extern "C" __global__ void affine(const float* x, const float* w, float* out, int n, int columns) {

@@ -14,15 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jax_graphenc.signature import (
-    Parameter,
-    dtype_of,
-    element_of,
-    header_of,
-    list_kernels,
-    parse_signature,
-    spelling_of,
-)
+from jax_graphenc.signature.parse import Parameter, list_kernels, parse_signature
+from jax_graphenc.signature.types import dtype_of, element_of, header_of, spelling_of
 
 
 def shown(source: str, name: str = "f", **options: object) -> str:

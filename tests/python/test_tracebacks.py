@@ -138,5 +138,5 @@ def test_operations_remember_the_users_line(tmp_path):
     path = tmp_path / "script.py"
     path.write_text(SCRIPT + textwrap.dedent(code))
     out = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, check=True)
-    assert "jax_graphenc/kernel.py" not in out.stdout
+    assert not re.search(r"jax_graphenc/[\w/]*\.py", out.stdout)
     assert "script.py" in out.stdout

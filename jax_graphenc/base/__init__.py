@@ -1,0 +1,1 @@
+"""Errors, options, tracebacks, and the small types that every wing speaks."""

@@ -1,0 +1,24 @@
+"""``kept``: what is derived from a jaxpr lives as long as the jaxpr."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
+
+
+def kept(derive: Callable[..., _T]) -> Callable[..., _T]:
+    """Keeps what a function of a jaxpr and hashable values returns, for as long as the jaxpr."""
+    known: weakref.WeakKeyDictionary[Any, dict[Hashable, _T]] = weakref.WeakKeyDictionary()
+
+    @functools.wraps(derive)
+    def keeping(jaxpr: Any, *key: Hashable) -> _T:
+        found = known.setdefault(jaxpr, {})
+        if key not in found:
+            found[key] = derive(jaxpr, *key)
+        return found[key]
+
+    return keeping

@@ -1,0 +1,54 @@
+"""What debug mode finds of outputs that are read before they are written, as Python warnings."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from jax_graphenc import _core
+from jax_graphenc.base.errors import UninitializedReadWarning
+
+# Python's memory of what it has shown, by node, parameter and line, so that a loop does not show it
+# again and again.
+_shown: dict[tuple[str, str, str], dict[Any, Any]] = {}
+
+_Dim3 = tuple[int, int, int]
+
+
+def _warn(
+    node: str,
+    parameter: str,
+    line: str,
+    offset: int,
+    size: int,
+    block: _Dim3,
+    thread: _Dim3,
+) -> None:
+    """Called on the thread that ran the kernel, which has no frame of the caller's.
+
+    So the warning stands at the line in the kernel, which Python shows if it is in a file.
+    """
+    filename, _, text = line.rpartition(":")
+    number = int(text) if text.isdecimal() else 0
+    places = ["(" + ",".join(map(str, place)) + ")" for place in (block, thread)]
+    message = (
+        f"{node} reads output '{parameter}' before anything has written it: {line}: reads {size} "
+        f"bytes at offset {offset} in block {places[0]}, thread {places[1]}. An output begins as "
+        f'whatever was in memory. If the kernel adds to it, say zero_init=("{parameter}",); if it '
+        f'updates an array of the caller\'s, params={{"{parameter}": "inout"}}'
+    )
+    # That the same line reads elsewhere in a later call is nothing new.
+    shown = _shown.setdefault((node, parameter, line), {})
+    for key in list(shown):
+        if key != "version":
+            shown[message, UninitializedReadWarning, number] = shown.pop(key, True)
+    warnings.warn_explicit(
+        message,
+        UninitializedReadWarning,
+        filename if text.isdecimal() else line,
+        number,
+        registry=shown,
+    )
+
+
+_core.set_unset_read_handler(_warn)

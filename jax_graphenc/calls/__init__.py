@@ -1,0 +1,1 @@
+"""One call of a kernel as data: parameters, arguments, values, launch."""

@@ -1,0 +1,190 @@
+"""A kernel's parameters: from its C++ signature, and from what the user says in ``params=``."""
+
+from __future__ import annotations
+
+import inspect
+import keyword
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from jax_graphenc.base.errors import telling
+from jax_graphenc.compiler.source import Source
+from jax_graphenc.signature.parse import parse_signature
+from jax_graphenc.signature.types import element_of
+
+Role = Literal["in", "out", "inout", "value"]
+_ROLES: dict[str, Role] = {"in": "in", "out": "out", "inout": "inout", "value": "value"}
+_QUALIFIERS = frozenset({"const", "volatile", "restrict", "__restrict__", "__restrict"})
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of a kernel: its name, what the kernel does with it, and its C++ type.
+
+    ``type`` is that of the element for a pointer and of the value otherwise.
+    """
+
+    name: str
+    role: Role
+    type: str
+
+    @property
+    def is_input(self) -> bool:
+        """Whether it takes an array of the caller's."""
+        return self.role in ("in", "inout")
+
+    def __str__(self) -> str:
+        const = "const " if self.role == "in" else ""
+        return f"{const}{self.type}{' ' if self.role == 'value' else '* '}{self.name}"
+
+
+def spell(expression: str, parameters: Sequence[Parameter]) -> str:
+    """A kernel as C++ declares it."""
+    return f"{expression}({', '.join(map(str, parameters))})"
+
+
+def check_params(params: Mapping[str, str] | None) -> dict[str, str]:
+    """``params=`` as a dict.
+
+    Raises:
+        TypeError: if it is not a mapping of strings.
+    """
+    if not isinstance(params or {}, Mapping):
+        raise TypeError(
+            f"params={params!r}: a mapping is expected, such as {{'u': 'inout'}}; got "
+            f"{type(params).__name__}"
+        )
+    for name, text in (params or {}).items():
+        if not isinstance(name, str) or not isinstance(text, str):
+            raise TypeError(
+                f"params={{{name!r}: {text!r}}}: a parameter's name and a string are expected, "
+                "such as {'u': 'inout'} or {'x': 'const float*'}"
+            )
+    return dict(params or {})
+
+
+def declared(name: str, text: str) -> Parameter:
+    """A parameter from what ``params=`` says of it, such as ``"inout float*"``.
+
+    Raises:
+        ValueError: for what is no C++ type.
+    """
+    first, _, rest = text.strip().partition(" ")
+    role = _ROLES.get(first)
+    words = (rest if role else text).replace("*", " * ").split()
+    pointer = "*" in words
+    base = " ".join(word for word in words if word != "*" and word not in _QUALIFIERS)
+    if role is None:
+        # A const before the star is the element's, one behind it the pointer's own.
+        const = pointer and "const" in words[: words.index("*")]
+        role = ("in" if const else "out") if pointer else "value"
+    if not base or words.count("*") > 1 or pointer == (role == "value"):
+        raise ValueError(
+            f"params={{{name!r}: {text!r}}}: a C++ type is expected, a value or a pointer to one, "
+            "such as 'const float*', 'inout float*' or 'int'"
+        )
+    return Parameter(name, role, base)
+
+
+def describe(
+    source: Source | None, expression: str, params: Mapping[str, str]
+) -> tuple[Parameter, ...]:
+    """A kernel's parameters.
+
+    Args:
+        source: where its signature is; ``None`` for an image, which has none.
+        expression: the kernel: ``f``, ``ns::f`` or ``f<float>``.
+        params: what the user says of them, by name: all of it where there is no signature.
+
+    Raises:
+        ValueError: if there is no such kernel, or no such parameter.
+        TypeError: if a parameter is neither a value nor a pointer to values.
+    """
+    in_full = bool(params) and not any(text.strip() in _ROLES for text in params.values())
+    found = None
+    if source is not None:
+        try:
+            found = parse_signature(
+                source.text,
+                expression,
+                defines=dict(source.defines),
+                filename=source.filename,
+                line=source.line,
+            ).parameters
+        except TypeError:
+            # The user may know better than the parser: params= in full needs no signature.
+            if not in_full:
+                raise
+        except ValueError:
+            # The kernel may be in a header.
+            if not in_full or "#include" not in source.text:
+                raise
+    if found is None:
+        with telling(f"kernel '{expression}'"):
+            return tuple(declared(name, text) for name, text in params.items())
+    parameters = {p.name: Parameter(p.name, p.role, p.type) for p in found}
+    for name, text in params.items():
+        if name not in parameters:
+            raise ValueError(
+                f"kernel '{expression}': params= names {name!r}; the parameters are "
+                f"{', '.join(parameters)}"
+            )
+        with telling(f"kernel '{expression}'"):
+            parameters[name] = _overridden(parameters[name], text)
+    return tuple(parameters.values())
+
+
+def _overridden(parameter: Parameter, text: str) -> Parameter:
+    role = _ROLES.get(text.strip())
+    if role is not None:
+        return replace(parameter, role=role)
+    given = declared(parameter.name, text)
+    if given.role == "value" and parameter.role != "value" and element_of(given.type) is None:
+        raise ValueError(
+            f"params={{{parameter.name!r}: {text!r}}}: {text!r} is no role, which are "
+            f"{', '.join(_ROLES)}, and no C++ type that is known here; the parameter is "
+            f"`{parameter}`"
+        )
+    return given
+
+
+def hidden_pointers(
+    source: Source | None, parameters: Sequence[Parameter], keywords: Mapping[str, object]
+) -> str:
+    """What to write if by-value parameters that nobody gave are pointers under another name."""
+    hints = []
+    for p in parameters if source else ():
+        if p.role != "value" or p.name in keywords or element_of(p.type) is not None:
+            continue
+        assert source is not None
+        declares = rf"\b(?:struct|class|union|enum)\b[^;{{]*\b{re.escape(p.type)}\b"
+        if not re.search(declares, source.text):
+            suggestion = f"params={{'{p.name}': 'const float*'}}"
+            hints.append(
+                f". '{p.name}' is of type {p.type}, which this source does not declare; if it is "
+                f"a pointer, write {suggestion}"
+            )
+    return "".join(hints)
+
+
+def python_signature(
+    parameters: Sequence[Parameter], defaults: Mapping[str, object]
+) -> inspect.Signature:
+    """Inputs by position, values by keyword; what Python cannot name gets a name C++ reserves."""
+    kinds = inspect.Parameter
+    named = [p for p in parameters if p.name.isidentifier() and not keyword.iskeyword(p.name)]
+    values = [
+        kinds(p.name, kinds.KEYWORD_ONLY, default=defaults.get(p.name, kinds.empty))
+        for p in named
+        if p.role == "value"
+    ]
+    if any(p.role == "value" and p not in named for p in parameters):
+        values.append(kinds("keywords__", kinds.VAR_KEYWORD))
+    inputs = [
+        kinds(p.name if p in named else f"{p.name}__", kinds.POSITIONAL_ONLY)
+        for p in parameters
+        if p.is_input
+    ]
+    return inspect.Signature([*inputs, *values])

@@ -1,0 +1,214 @@
+"""What a device can do, and how large a graph it is given at once."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+
+import jax
+
+from jax_graphenc import _core
+from jax_graphenc.base.shapes import Dim3
+from jax_graphenc.base.tracebacks import ends_at_caller
+
+
+@dataclass(frozen=True, slots=True)
+class GraphLimits:
+    """When a batch of nodes is committed.
+
+    Attributes:
+        max_ops: nodes per batch.
+        max_mb: megabytes (10^6 bytes) of distinct buffers per batch.
+        ops_source: where ``max_ops`` came from, ``"table"`` (by compute capability) or
+            ``"option"``.
+        mb_source: the same of ``max_mb``.
+    """
+
+    max_ops: int
+    max_mb: int
+    ops_source: str
+    mb_source: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceInfo:
+    """A device, as its driver describes it.
+
+    Attributes:
+        ordinal: its number in its driver's order.
+        driver: ``"cuda"``, or ``"host"`` for the software driver that runs kernels on the CPU.
+        name: as the driver calls it.
+        compute_capability: major and minor; ``(0, 0)`` on the host.
+        multiprocessors: streaming multiprocessors.
+        warp_size: threads in a warp.
+        clock_khz: peak clock rate in kHz; 0 where the driver does not tell.
+        memory_clock_khz: that of the memory.
+        memory_total: bytes of memory.
+        memory_free: bytes of it that nobody has taken.
+        l2_bytes: bytes of second-level cache.
+        shared_memory_per_block: bytes that a block gets without asking.
+        shared_memory_per_block_optin: bytes that a block can get (``shared_mem=``).
+        shared_memory_per_multiprocessor: bytes that its blocks share.
+        registers_per_block: 32-bit registers that a block can have.
+        registers_per_multiprocessor: 32-bit registers that its blocks share.
+        max_threads_per_block: threads in the largest block.
+        max_threads_per_multiprocessor: threads that it can hold at the same time.
+        max_block: threads in each dimension of a block, at most.
+        max_grid: blocks in each dimension of a grid, at most.
+        max_cluster: blocks in the largest portable thread block cluster; 1 without clusters.
+        cooperative_launch: whether all blocks of a grid can be made to run at the same time.
+        concurrent_managed_access: whether CPU and device may touch managed memory at once.
+        host_native_atomics: whether device and CPU atomics work on each other's memory.
+        managed_memory: whether managed memory can be allocated.
+        memory_pools: whether stream-ordered allocation works.
+        driver_version: the newest CUDA that the driver supports, ``(13, 0)``.
+        compiler_version: NVRTC's version, or ``None`` where it is not installed.
+        graph_limits: the limits in force.
+    """
+
+    ordinal: int
+    driver: str
+    name: str
+    compute_capability: tuple[int, int]
+    multiprocessors: int
+    warp_size: int
+    clock_khz: int
+    memory_clock_khz: int
+    memory_total: int
+    memory_free: int
+    l2_bytes: int
+    shared_memory_per_block: int
+    shared_memory_per_block_optin: int
+    shared_memory_per_multiprocessor: int
+    registers_per_block: int
+    registers_per_multiprocessor: int
+    max_threads_per_block: int
+    max_threads_per_multiprocessor: int
+    max_block: Dim3
+    max_grid: Dim3
+    max_cluster: int
+    cooperative_launch: bool
+    concurrent_managed_access: bool
+    host_native_atomics: bool
+    managed_memory: bool
+    memory_pools: bool
+    driver_version: tuple[int, int]
+    compiler_version: tuple[int, int] | None
+    graph_limits: GraphLimits
+
+    def __str__(self) -> str:
+        if self.driver == "host":
+            first = f"{self.name}: no GPU; kernels run on the CPU, through the software driver"
+        else:
+            major, minor = self.compute_capability
+            first = (
+                f"{self.name} (device {self.ordinal}, compute capability {major}.{minor}, "
+                f"{self.multiprocessors} multiprocessors)"
+            )
+        rows = [
+            ("memory", f"{self.memory_free / 1e9:.1f} of {self.memory_total / 1e9:.1f} GB free"),
+            ("L2 cache", f"{self.l2_bytes / 1e6:.1f} MB"),
+            (
+                "shared memory per block",
+                f"{self.shared_memory_per_block / 1024:.0f} KB, "
+                f"{self.shared_memory_per_block_optin / 1024:.0f} KB opted in",
+            ),
+            ("registers per block", str(self.registers_per_block)),
+            ("block, grid, cluster", f"{self.max_block}, {self.max_grid}, {self.max_cluster}"),
+            (
+                "graph limits",
+                f"{self.graph_limits.max_ops} nodes ({self.graph_limits.ops_source}), "
+                f"{self.graph_limits.max_mb} MB ({self.graph_limits.mb_source})",
+            ),
+            ("driver", f"{self.driver}, CUDA {_version(self.driver_version)}"),
+            (
+                "NVRTC",
+                _version(self.compiler_version) if self.compiler_version else "not installed",
+            ),
+        ]
+        return "\n".join([first, *(f"  {name:<24}{value}" for name, value in rows)])
+
+
+@ends_at_caller
+def device_info(device: jax.Device | None = None) -> DeviceInfo:
+    """Describes a JAX device: a GPU by its driver, any other by the software driver.
+
+    Args:
+        device: one of ``jax.devices()``; JAX's first by default.
+
+    Raises:
+        RuntimeError: for a GPU whose driver cannot be used; the message says why.
+        TypeError: for what is no device.
+        ValueError: for a device of a platform that is neither CUDA nor CPU.
+    """
+    device = device if device is not None else jax.devices()[0]
+    if not isinstance(device, jax.Device):
+        raise TypeError(f"device_info: one of jax.devices() is expected; got {device!r}")
+    raw = _core.device_info(driver_of(device), device.local_hardware_id or 0)
+    capability = raw["compute_major"], raw["compute_minor"]
+    return DeviceInfo(
+        ordinal=raw["ordinal"],
+        driver=raw["driver"],
+        name=raw["name"],
+        compute_capability=capability,
+        multiprocessors=raw["multiprocessors"],
+        warp_size=raw["warp_size"],
+        clock_khz=raw["clock_khz"],
+        memory_clock_khz=raw["memory_clock_khz"],
+        memory_total=raw["memory_total"],
+        memory_free=raw["memory_free"],
+        l2_bytes=raw["l2_bytes"],
+        shared_memory_per_block=raw["shared_memory_per_block"],
+        shared_memory_per_block_optin=raw["shared_memory_per_block_optin"],
+        shared_memory_per_multiprocessor=raw["shared_memory_per_multiprocessor"],
+        registers_per_block=raw["registers_per_block"],
+        registers_per_multiprocessor=raw["registers_per_multiprocessor"],
+        max_threads_per_block=raw["max_threads_per_block"],
+        max_threads_per_multiprocessor=raw["max_threads_per_multiprocessor"],
+        max_block=(raw["max_block_x"], raw["max_block_y"], raw["max_block_z"]),
+        max_grid=(raw["max_grid_x"], raw["max_grid_y"], raw["max_grid_z"]),
+        max_cluster=raw["max_cluster"],
+        cooperative_launch=bool(raw["cooperative_launch"]),
+        concurrent_managed_access=bool(raw["concurrent_managed_access"]),
+        host_native_atomics=bool(raw["host_native_atomics"]),
+        managed_memory=bool(raw["managed_memory"]),
+        memory_pools=bool(raw["memory_pools"]),
+        driver_version=(raw["driver_version"] // 1000, raw["driver_version"] % 1000 // 10),
+        compiler_version=_compiler_version(),
+        graph_limits=GraphLimits(**_core.graph_limits(*capability)),
+    )
+
+
+@ends_at_caller
+def graph_limits(device: jax.Device | None = None) -> GraphLimits:
+    """The graph limits in force on a device; see ``device_info``."""
+    return device_info(device).graph_limits
+
+
+def driver_of(device: jax.Device) -> str:
+    """The driver that runs a device: ``"cuda"`` or ``"host"``.
+
+    Raises:
+        ValueError: for a device of another platform.
+    """
+    if device.platform == "cpu":
+        return "host"
+    if device.platform in ("gpu", "cuda"):
+        return "cuda"
+    raise ValueError(f"{device} is on platform {device.platform}; 'cuda' or 'cpu' is expected")
+
+
+def _compiler_version() -> tuple[int, int] | None:
+    from jax_graphenc.base.errors import CompilerNotFoundError
+    from jax_graphenc.compiler import nvrtc
+
+    if importlib.util.find_spec("cuda") is None:
+        return None
+    try:
+        return nvrtc.version()
+    except CompilerNotFoundError:
+        return None
+
+
+def _version(version: tuple[int, int]) -> str:
+    return ".".join(map(str, version))

@@ -1,0 +1,1 @@
+"""Kernels outside XLA, on arrays of any library: ``jge.Encoder``."""

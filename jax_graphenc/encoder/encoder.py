@@ -1,0 +1,346 @@
+"""``Encoder``: kernels on arrays in place, outside of XLA."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import math
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import Any
+
+import jax
+
+from jax_graphenc import _core
+from jax_graphenc.base.options import current as current_options
+from jax_graphenc.base.shapes import Array
+from jax_graphenc.base.tracebacks import ends_at_caller
+from jax_graphenc.calls import arguments, launch
+from jax_graphenc.calls.call import Observed
+from jax_graphenc.calls.parameters import Parameter, spell
+from jax_graphenc.calls.values import Keywords, concrete
+from jax_graphenc.devices.capturing import capturing
+from jax_graphenc.devices.device_info import driver_of
+from jax_graphenc.devices.target import Target, architecture
+from jax_graphenc.encoder.memory import Memory, memory_of
+from jax_graphenc.kernels.kernel import CudaKernel
+from jax_graphenc.programs.builder import ProgramBuilder
+from jax_graphenc.programs.compiled_call import compile_for
+
+_ROLE = {"in": "input", "out": "output", "inout": "output"}
+
+
+class Encoder:
+    """Gathers kernels for a stream of its own and gives them to the device in batches.
+
+    Kernels run in the order they are appended, as far as it shows in memory: those that touch
+    different bytes may run at the same time. Batches that come again are replayed as executable
+    graphs. Arrays are read and written in place; what is in them is known after ``synchronize``.
+
+    As a context manager it synchronizes at the end, or, after an exception, drops what was not
+    committed; then it closes. Its methods may be called from several threads; a concurrent region
+    or a capture belongs to one.
+
+    Example::
+
+        with jge.Encoder() as enc:
+            enc.append(saxpy, x, y, out, a=2.0, n=x.size)
+
+    Args:
+        device: a JAX device; ``None`` is ``jax.devices()[0]``.
+
+    Raises:
+        TypeError: for what is no device.
+        ValueError: for a device that is neither CUDA nor CPU.
+    """
+
+    def __init__(self, device: jax.Device | None = None) -> None:
+        device = device if device is not None else jax.devices()[0]
+        if not isinstance(device, jax.Device):
+            raise TypeError(f"Encoder: one of jax.devices() is expected; got {device!r}")
+        self._device = device
+        self._native = _core.Encoder(driver_of(device), _ordinal(device))
+        _open.add(self)
+
+    @property
+    def device(self) -> jax.Device:
+        """Where its kernels run."""
+        return self._device
+
+    def __repr__(self) -> str:
+        return f"<Encoder on {self._device}>"
+
+    @ends_at_caller
+    def append(
+        self,
+        kernel: CudaKernel,
+        /,
+        *arrays: Any,
+        grid: Any = None,
+        block: Any = None,
+        shared_mem: Any = None,
+        cluster: Any = None,
+        cooperative: bool | None = None,
+        **values: Any,
+    ) -> None:
+        """Appends a kernel, which is compiled at its first use; commits when a batch is full.
+
+        If the device's driver fails, what was appended since the last commit is dropped.
+
+        Args:
+            kernel: from ``cuda_kernel`` or ``kernel_call``.
+            *arrays: for each pointer of the kernel, in its order, outputs as well, which are
+                written in place: numpy arrays on the CPU, and whatever has ``__dlpack__`` or
+                ``__cuda_array_interface__``; JAX arrays are immutable and serve as inputs only. In
+                C order without gaps. They are kept until the work is done.
+            grid: blocks in the grid: an int or up to three; ``None`` is the kernel's definition, as
+                for the next four.
+            block: threads in a block.
+            shared_mem: dynamic shared memory per block, in bytes.
+            cluster: blocks in a thread block cluster.
+            cooperative: whether all blocks must be on the device at the same time.
+            **values: a value for each by-value parameter.
+
+        Raises:
+            TypeError: for a wrong number or kind of arrays, a wrong dtype, or a wrong keyword.
+            ValueError: for a launch that the device cannot make.
+            KernelCompileError: if the source does not compile.
+        """
+        if not isinstance(kernel, CudaKernel):
+            raise TypeError(
+                f"Encoder.append: a kernel made by cuda_kernel is expected; got {kernel!r}"
+            )
+        kernel = kernel.current()
+        name = kernel.__name__
+        given = {"grid": grid, "block": block, "cluster": cluster}
+        launches: dict[str, Any] = {
+            what: launch.dim3(value, what, name)
+            for what, value in given.items()
+            if value is not None
+        }
+        if shared_mem is not None:
+            launches["shared_mem"] = launch.integer(shared_mem, "shared_mem", name)
+        if cooperative is not None:
+            launches["cooperative"] = bool(cooperative)
+        pointers = kernel.pointers
+        if len(arrays) != len(pointers):
+            names = ", ".join(p.name for p in pointers)
+            raise TypeError(
+                f"kernel '{name}' takes {len(pointers)} arrays ({names}), outputs as well; got "
+                f"{len(arrays)}"
+            )
+        memories = [
+            self._memory(array, f"kernel '{name}': {_ROLE[p.role]} '{p.name}'")
+            for p, array in zip(pointers, arrays, strict=True)
+        ]
+        for p, memory in zip(pointers, memories, strict=True):
+            if p.role != "in" and memory.read_only:
+                raise TypeError(
+                    f"kernel '{name}': output '{p.name}' is {memory.read_only}; an array that may "
+                    "be written in place is expected, of numpy on the CPU, or of a library such "
+                    "as CuPy on CUDA"
+                )
+        keywords = Keywords({k: concrete(value, k, name) for k, value in values.items()})
+        program = _program(
+            kernel,
+            tuple((memory.shape, memory.dtype) for memory in memories),
+            keywords,
+            tuple(launches.items()),
+            self._device,
+            current_options().debug,
+        )
+        addresses = [
+            memory.address
+            for roles in (("in", "inout"), ("out", "inout"))  # arguments, then results
+            for p, memory in zip(pointers, memories, strict=True)
+            if p.role in roles
+        ]
+        self._native.append(program, addresses, [memory.holder for memory in memories])
+
+    @contextlib.contextmanager
+    def concurrent(self) -> Iterator[None]:
+        """What is appended inside waits for what came before, but not for each other.
+
+        It may run in any order and at the same time, also where it touches the same bytes; what
+        follows waits for all of it. There is no commit inside.
+
+        Raises:
+            ValueError: inside another such region.
+        """
+        self._native.begin_concurrent()
+        try:
+            yield
+        except BaseException:
+            # A failed append has dropped the region with the batch.
+            with contextlib.suppress(ValueError):
+                self._native.end_concurrent()
+            raise
+        self._native.end_concurrent()
+
+    @contextlib.contextmanager
+    def capture(self, *, reads: Sequence[Any] = (), writes: Sequence[Any] = ()) -> Iterator[int]:
+        """Makes one node of what library code enqueues on a stream.
+
+        An exception inside discards the captured work.
+
+        Args:
+            reads: the arrays that the work reads.
+            writes: the arrays that it writes, or reads and writes. Both are kept until it is done.
+
+        Yields:
+            The stream to pass to the library, as an int: a ``CUstream``. What cannot be captured,
+            such as waiting for the stream, spoils the capture.
+
+        Raises:
+            TypeError: for what is no array on the device.
+            ValueError: inside another capture.
+            RuntimeError: if the capture fails.
+        """
+        to_read = [self._memory(x, f"reads[{i}]") for i, x in enumerate(reads)]
+        to_write = [self._memory(x, f"writes[{i}]") for i, x in enumerate(writes)]
+        for i, memory in enumerate(to_write):
+            if memory.read_only:
+                raise TypeError(f"writes[{i}] is {memory.read_only}")
+        stream = self._native.begin_capture()
+        try:
+            with capturing():
+                yield stream
+        except BaseException:
+            self._native.discard_capture()
+            raise
+        self._native.end_capture(
+            [memory.range for memory in to_read if memory.bytes],
+            [memory.range for memory in to_write if memory.bytes],
+            [memory.holder for memory in (*to_read, *to_write)],
+        )
+
+    @ends_at_caller
+    def add_completed_handler(self, handler: Callable[[str | None], object]) -> None:
+        """Calls a function on another thread once what was appended so far is done.
+
+        It is called at the earliest after the next commit, with ``None`` or with what failed.
+        Handlers of a device are called one after another. An exception in one goes to
+        ``sys.unraisablehook``. A handler must not synchronize an encoder.
+
+        Raises:
+            TypeError: for what cannot be called.
+        """
+        if not callable(handler):
+            raise TypeError(
+                "Encoder.add_completed_handler: a function of one argument is expected; got "
+                f"{handler!r}"
+            )
+        self._native.add_completed_handler(handler)
+
+    def keep(self, obj: object) -> None:
+        """Keeps an object until what was appended so far is done."""
+        self._native.keep(obj)
+
+    @ends_at_caller
+    def commit(self) -> None:
+        """Gives what was appended to the device; waits for nothing.
+
+        Raises:
+            RuntimeError: if that fails; what was appended is dropped then.
+            ValueError: inside a concurrent region.
+        """
+        self._native.commit()
+
+    @ends_at_caller
+    def synchronize(self) -> None:
+        """Commits, and waits until the work is done and its handlers have returned.
+
+        Raises:
+            RuntimeError: with what failed.
+            ValueError: inside a concurrent region, or in a completion handler.
+        """
+        self._native.synchronize()
+
+    def close(self) -> None:
+        """Drops what was not committed, waits for the rest, and gives the stream back.
+
+        An encoder that is closed takes no more work. Closing it again does nothing.
+        """
+        _open.discard(self)
+        self._native.close()
+
+    def __enter__(self) -> Encoder:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            if kind is None:
+                self.synchronize()
+        finally:
+            self.close()
+
+    def _memory(self, array: Any, where: str) -> Memory:
+        return memory_of(array, where, self._device, self._native)
+
+
+@functools.lru_cache(maxsize=1024)
+def _program(
+    kernel: CudaKernel,
+    arrays: tuple[Array, ...],
+    keywords: Keywords,
+    launches: tuple[tuple[str, Any], ...],
+    device: jax.Device,
+    debug: bool = False,
+) -> _core.Program:
+    """A program of one launch; ``arrays`` are shape and dtype behind each pointer."""
+    pointers = kernel.pointers
+    inputs = [a for p, a in zip(pointers, arrays, strict=True) if p.is_input]
+    outputs = [a for p, a in zip(pointers, arrays, strict=True) if p.role == "out"]
+    dtypes = [dtype for _, dtype in inputs]
+    parameters: Sequence[Parameter] = kernel.parameters(dtypes)
+    spelled = spell(kernel.expression(dtypes), parameters)
+    arguments.check_outputs(spelled, parameters, [dtype for _, dtype in outputs])
+    structs = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in outputs]
+    call = kernel.prepare(
+        inputs, keywords, Observed(checked=debug), out_shape=structs, **dict(launches)
+    )
+    # The arrays are the caller's, who has set and aligned them as the kernel needs.
+    call = replace(call, zero_init=(), alignment=1)
+    driver = driver_of(device)
+    info = _core.device_info(driver, _ordinal(device))
+    if driver == "host":
+        target = Target("cpu", ("cpu",), (info,))
+    else:
+        target = Target("cuda", (architecture(info),), (info,))
+    compiled = compile_for(replace(call, cpu="source"), target)
+    assert compiled is not None
+    # What they hold is the caller's business as well: a kernel may read any of them.
+    compiled = replace(
+        compiled, parameters=tuple(replace(p, reads=p.pointer) for p in compiled.parameters)
+    )
+    builder = ProgramBuilder(call.label)
+    operands = [builder.argument(math.prod(shape) * dtype.itemsize) for shape, dtype in inputs]
+    return _core.Program(builder.build(builder.launch(call, compiled, operands)).encode())
+
+
+def forget_programs() -> None:
+    """Forgets the kernels that encoders have met; see ``clear_caches``."""
+    _program.cache_clear()
+
+
+def _ordinal(device: jax.Device) -> int:
+    return device.local_hardware_id or 0
+
+
+_open: weakref.WeakSet[Encoder] = weakref.WeakSet()
+
+
+@atexit.register
+def _shut_down() -> None:
+    """No handler may run, and no reference be dropped by another thread, without Python."""
+    for encoder in list(_open):
+        encoder.close()
+    _core.shutdown()

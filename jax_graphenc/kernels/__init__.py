@@ -1,0 +1,1 @@
+"""CUDA functions as JAX functions."""

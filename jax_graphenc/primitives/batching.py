@@ -1,0 +1,171 @@
+"""What ``jax.vmap`` makes of a kernel call: nodes, a loop, one larger launch, or a rule's own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.interpreters import batching
+
+from jax_graphenc.calls.call import BatchingRule, KernelCall, Reference
+from jax_graphenc.primitives.kernel import kernel_p
+
+METHODS = ("nodes", "sequential", "expand_dims", "broadcast_all")
+"""What ``vmap=`` can be, beside ``None`` and a function."""
+
+
+def _batch(
+    operands: Sequence[Any], dims: Sequence[int | None], *, call: KernelCall, **_: Any
+) -> tuple[Sequence[Any], Sequence[int | None]]:
+    mapped = tuple(d is not None for d in dims)
+    pairs = list(zip(operands, dims, strict=True))
+    size = next(x.shape[d] for x, d in pairs if d is not None)
+    moved = [x if d is None else jnp.moveaxis(x, d, 0) for x, d in pairs]
+    if isinstance(call.vmap, BatchingRule):
+        return _by_rule(call.vmap, call, size, mapped, moved)
+    if call.vmap is None:
+        raise NotImplementedError(
+            f"kernel '{call.label}' has no batching rule: it was made with vmap=None. "
+            "vmap='nodes', the default, launches it once per element of the batch; the other "
+            f"methods are {', '.join(map(repr, METHODS[1:]))}; a function is a rule of your own"
+        )
+    if size == 0:
+        shapes = call.batched_results()
+        results = [jnp.zeros((0, *shape), dtype) for shape, dtype in shapes]
+    elif call.vmap == "nodes":
+        results = _as_nodes(call, size, mapped, moved)
+    elif call.vmap == "sequential":
+        results = _in_chunks(call, 1, mapped, moved)
+    else:
+        results = _as_one_launch(call, size, mapped, moved)
+    return results, [0] * len(results)
+
+
+batching.primitive_batchers[kernel_p] = _batch
+
+
+def _as_nodes(
+    call: KernelCall, size: int, mapped: tuple[bool, ...], operands: Sequence[Any]
+) -> list[Any]:
+    """The same call with one more dimension of its batch; beyond the bound, a loop of such."""
+    # The nodes that a step of the loop has room for, in elements of this dimension.
+    room = max(1, call.max_batch_nodes // math.prod(n for n, _ in call.batch))
+    if size > room:
+        # As few steps as there can be, and of equal size if that makes no more of them.
+        return _in_chunks(call, math.ceil(size / math.ceil(size / room)), mapped, operands)
+    batched = replace(call, batch=((size, mapped), *call.batch))
+    results: list[Any] = kernel_p.bind(*operands, call=batched)
+    return results
+
+
+def _in_chunks(
+    call: KernelCall, chunk: int, mapped: Sequence[bool], operands: Sequence[Any]
+) -> list[Any]:
+    """A loop whose steps are so many elements of the batch; what is left over comes after it."""
+
+    def one(elements: list[Any]) -> list[Any]:
+        rest = iter(elements)
+        mixed = [next(rest) if m else x for x, m in zip(operands, mapped, strict=True)]
+        results: list[Any] = kernel_p.bind(*mixed, call=call)
+        return results
+
+    batched = [x for x, m in zip(operands, mapped, strict=True) if m]
+    results: list[Any] = jax.lax.map(one, batched, batch_size=chunk if chunk > 1 else None)
+    return results
+
+
+def _as_one_launch(
+    call: KernelCall, size: int, mapped: Sequence[bool], operands: Sequence[Any]
+) -> list[Any]:
+    """The kernel for arrays with one more dimension in front, as ``jax.ffi.ffi_call`` does it."""
+    # What is updated in place becomes an output, of which each element has its own.
+    whole = [
+        m or call.vmap == "broadcast_all" or p.role == "inout"
+        for m, p in zip(mapped, call.operands(), strict=True)
+    ]
+    operands = [
+        x if m else jnp.broadcast_to(x, (size if w else 1, *x.shape))
+        for x, m, w in zip(operands, mapped, whole, strict=True)
+    ]
+    pure = [
+        jax.ShapeDtypeStruct((size, *shape), dtype)
+        for p, (shape, dtype) in zip(call.outputs(), call.results, strict=True)
+        if p.role == "out"
+    ]
+    assert call.remake is not None
+    try:
+        larger = call.remake(tuple((x.shape, x.dtype) for x in operands), pure)
+    except Exception as error:
+        error.add_note(
+            f"in vmap={call.vmap!r} of kernel '{call.label}': its launch is computed anew, for "
+            "arrays with the dimension of the batch in front"
+        )
+        raise
+    if call.reference is not None:
+        function = _Mapped(call.reference.function, size, tuple(whole))
+        larger = replace(larger, reference=Reference(function, call.reference.keywords))
+    results: list[Any] = kernel_p.bind(*operands, call=larger)
+    return results
+
+
+@dataclass(frozen=True, slots=True)
+class _Mapped:
+    """A function of one element as a function of batches; a batch of one is everybody's."""
+
+    function: Callable[..., Any]
+    size: int
+    whole: tuple[bool, ...]
+
+    def __call__(self, *inputs: Any, **keywords: Any) -> Any:
+        rows = [x if w else x[0] for x, w in zip(inputs, self.whole, strict=True)]
+        axes = [0 if w else None for w in self.whole]
+        return jax.vmap(lambda *xs: self.function(*xs, **keywords), axes, axis_size=self.size)(
+            *rows
+        )
+
+
+def _by_rule(
+    rule: BatchingRule,
+    call: KernelCall,
+    size: int,
+    mapped: Sequence[bool],
+    operands: Sequence[Any],
+) -> tuple[list[Any], list[int | None]]:
+    """What a rule of the user's gives, held against what the kernel gives."""
+    where = f"in vmap= of kernel '{call.label}'"
+    try:
+        made = rule.function(size, list(mapped), *operands, **rule.keywords.values)
+    except Exception as error:
+        error.add_note(where)
+        raise
+    if not isinstance(made, tuple) or len(made) != 2:
+        raise TypeError(
+            f"{where}: the rule returns {_shown(made)}; (outputs, out_batched) is expected, "
+            "with True in out_batched for each output that has the batch as its first dimension"
+        )
+    outputs, flags = (x if isinstance(x, tuple | list) else (x,) for x in made)
+    if not len(outputs) == len(flags) == len(call.results):
+        raise TypeError(
+            f"{where}: the rule returns {len(outputs)} outputs and says of {len(flags)} whether "
+            f"they are batched; the kernel has {len(call.results)}"
+        )
+    arrays = [jnp.asarray(x) for x in outputs]
+    for i, (x, flag, (shape, dtype)) in enumerate(zip(arrays, flags, call.results, strict=True)):
+        expected = (size, *shape) if flag else shape
+        if (x.shape, x.dtype) != (expected, dtype):
+            raise TypeError(
+                f"{where}: the rule's output {i} is {x.dtype}{list(x.shape)}; "
+                f"{dtype}{list(expected)} is expected of one that is "
+                f"{'batched' if flag else 'not batched'}"
+            )
+    return arrays, [0 if flag else None for flag in flags]
+
+
+def _shown(made: Any) -> str:
+    if isinstance(made, jax.Array):  # also a traced one, whose class is JAX's own
+        return f"{made.dtype}{list(made.shape)}"
+    return type(made).__name__

@@ -1,0 +1,100 @@
+"""``kernel_p``: one kernel, compiled when it is lowered."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import jax
+from jax.extend.core import Primitive
+from jax.interpreters import ad, mlir, xla
+
+from jax_graphenc.calls.call import KernelCall
+from jax_graphenc.devices.target import NoGpuError, target_of
+from jax_graphenc.primitives import partitioning
+from jax_graphenc.primitives.sharding import result_avals
+from jax_graphenc.programs.compiled_call import compile_for
+from jax_graphenc.programs.custom_call import emit, program_of
+
+
+class _KernelPrimitive(Primitive):
+    def bind(self, *operands: Any, call: KernelCall, **params: Any) -> Any:
+        # Whoever binds it: a call that XLA may split is lowered with the devices at hand.
+        if partitioning.may_split(call):
+            params["needs_devices"] = partitioning.needs_devices()
+        return Primitive.bind(self, *operands, call=call, **params)
+
+
+kernel_p: Primitive = _KernelPrimitive("cuda_kernel")
+kernel_p.multiple_results = True
+kernel_p.def_impl(functools.partial(xla.apply_primitive, kernel_p))
+
+
+def _abstract_eval(*operands: Any, call: KernelCall, **_: Any) -> list[jax.core.ShapedArray]:
+    return result_avals(call, operands)
+
+
+kernel_p.def_abstract_eval(_abstract_eval)
+
+
+def _jvp(primals: Any, tangents: Any, *, call: KernelCall, **_: Any) -> tuple[list[Any], list[Any]]:
+    if not any(jax.numpy.issubdtype(dtype, jax.numpy.inexact) for _, dtype in call.results):
+        results = kernel_p.bind(*primals, call=call)
+        return results, [ad.Zero(jax.typeof(result).to_tangent_aval()) for result in results]
+    if call.reference is not None:
+        # JAX forgets rules of functions in the part of a loop that needs no tangent, which a
+        # derivative of higher order differentiates again.
+        given = [ad.instantiate_zeros(t) for t in tangents]
+        _, out = jax.jvp(call.run_reference, tuple(primals), tuple(given))
+        return kernel_p.bind(*primals, call=call), [
+            ad.Zero(jax.typeof(t)) if t.dtype == jax.dtypes.float0 else t for t in out
+        ]
+    raise NotImplementedError(
+        f"kernel '{call.label}' has no derivative. Either give cuda_kernel(..., reference=) the "
+        f"same function in jax.numpy, or give rules of your own with {call.name}.defvjp(fwd, bwd) "
+        f"or {call.name}.defjvp(jvp)"
+    )
+
+
+ad.primitive_jvps[kernel_p] = _jvp
+
+
+def _lower(
+    platform: str, ctx: mlir.LoweringRuleContext, *operands: Any, call: KernelCall, **_: Any
+) -> Sequence[Any]:
+    """The lowering rule of a lone kernel: a program of its own, or one for each part."""
+    split = partitioning.is_split(ctx, call)
+    try:
+        # A part asks for less memory. It is compiled here as well, so that errors are Python's own.
+        whole = replace(call, shared_bytes=0) if split else call
+        kernel = compile_for(whole, target_of(platform))
+    except NoGpuError as error:
+        raise RuntimeError(f"kernel '{call.label}' cannot be lowered for CUDA: {error}") from None
+    if kernel is None:
+        return _lower_reference(ctx, *operands, call=call)
+    if split:
+        return partitioning.lower_split(ctx, operands, call)
+    if call.sharding is None or call.sharding.splits:
+        partitioning.warn_of_gather(
+            ctx,
+            f"kernel '{call.label}'",
+            "Name the dimensions that may be split in cuda_kernel(..., sharding=), with _ for "
+            "those that may not, or call it inside jax.shard_map, where it sees each device's part",
+        )
+    made, uncaptured = program_of(call, kernel, ctx.avals_in)
+    return emit(ctx, operands, made, uncaptured=uncaptured)
+
+
+def _lower_reference(
+    ctx: mlir.LoweringRuleContext, *operands: Any, call: KernelCall
+) -> Sequence[Any]:
+    results: Sequence[Any] = mlir.lower_fun(call.run_reference, multiple_results=True)(
+        ctx, *operands
+    )
+    return results
+
+
+for _platform in ("cpu", "cuda"):
+    mlir.register_lowering(kernel_p, functools.partial(_lower, _platform), platform=_platform)

@@ -1,0 +1,1 @@
+"""Many kernels as one program: ``jge.graph``."""
