@@ -24,10 +24,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     subparsers = parser.add_subparsers(metavar="command")
     for command in COMMANDS:
         command.add_parser(subparsers)
-    options = parser.parse_args(arguments)
+    options, unknown = parser.parse_known_args(arguments)
     if "run" not in options:
         parser.print_help(sys.stderr)
         return 2
+    if unknown:
+        # parse_args would show the usage of all commands instead of this one's.
+        options.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     # A name that the terminal has no letters for is no reason to fail.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jax_graphenc import _core
+from jax_graphenc.base.notebooks import ShownAsText
 from jax_graphenc.compiler.compile import compile_counts, reset_counts
 
 
-class Stats(dict[str, int]):
+class Stats(ShownAsText, dict[str, int]):
     """Counts by name; ``print`` shows them as a table."""
 
     def __str__(self) -> str:
@@ -38,7 +39,7 @@ class KernelTime:
     most: float
 
 
-class KernelTimes(tuple[KernelTime, ...]):
+class KernelTimes(ShownAsText, tuple[KernelTime, ...]):
     """Times by program and node, the largest total first; ``print`` shows them as a table."""
 
     def __str__(self) -> str:

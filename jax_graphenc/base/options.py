@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
+import inspect
 import os
 import re
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
@@ -245,15 +244,11 @@ def _changing() -> Iterator[None]:
         jax.clear_caches()
 
 
-_scopes: list[options] = []  # that are entered
-_order = itertools.count()
-
-
 class options:
     """Sets options, process-wide, at once; as a context manager, until the scope ends.
 
     ``jge.options(debug=True)`` stays in force; ``with jge.options(debug=True): ...`` restores at
-    its end the options that it names, in whatever order scopes of several threads end.
+    its end the options that it names. Scopes of several threads see each other's options.
     ``jge.options()`` changes nothing and shows what is in force.
 
     Args:
@@ -278,7 +273,6 @@ class options:
             self._apply()
 
     def _apply(self) -> None:
-        self._order = next(_order)
         self._before = {name: getattr(_current, name) for name in self._changes}
         _install(replace(_current, **self._changes))
 
@@ -286,8 +280,6 @@ class options:
         with _changing():
             if self._before is None:
                 self._apply()
-            _scopes.append(self)
-            _scopes.sort(key=lambda scope: scope._order)
         return self
 
     def __exit__(
@@ -297,19 +289,25 @@ class options:
         traceback: TracebackType | None,
     ) -> None:
         with _changing():
-            later = [scope for scope in _scopes if scope._order > self._order]
-            restored: dict[str, Any] = {}
-            for name, value in (self._before or {}).items():
-                # A scope that began later and is still open restores it, in its turn.
-                heir = next((s._before for s in later if s._before and name in s._before), restored)
-                heir[name] = value
-            _install(replace(_current, **restored))
+            _install(replace(_current, **(self._before or {})))
             self._before = None
-            if self in _scopes:
-                _scopes.remove(self)
 
     def __repr__(self) -> str:
         return repr(_current)
+
+
+# So that editors and notebooks complete the names; ``...`` leaves an option as it is.
+options.__init__.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+    [
+        inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD),
+        *(
+            inspect.Parameter(
+                field.name, inspect.Parameter.KEYWORD_ONLY, default=..., annotation=field.type
+            )
+            for field in fields(Options)
+        ),
+    ]
+)
 
 
 def _checked(name: str, value: Any) -> Any:
@@ -320,14 +318,6 @@ def _checked(name: str, value: Any) -> Any:
     return kind.convert(value)
 
 
-try:
-    _initial = _from_environment()
-except ValueError as error:
-    # So begins sys.argv while Python imports a package to run it. No command of ours can catch what
-    # is raised here.
-    if sys.argv[:1] == ["-m"] and "jax_graphenc" in sys.orig_argv:
-        print(f"python -m jax_graphenc: error: {error}", file=sys.stderr)
-        sys.exit(2)
-    raise
+_initial = _from_environment()
 _variables = frozenset(os.environ)  # as they were when they were read
 _install(_initial)

@@ -8,9 +8,8 @@ from typing import Any
 from jax_graphenc import _core
 from jax_graphenc.base.errors import UninitializedReadWarning
 
-# Python's memory of what it has shown, by node, parameter and line, so that a loop does not show it
-# again and again.
-_shown: dict[tuple[str, str, str], dict[Any, Any]] = {}
+# Python's memory of what it has shown, so that a loop does not show it again and again.
+_registry: dict[Any, Any] = {}
 
 _Dim3 = tuple[int, int, int]
 
@@ -37,17 +36,12 @@ def _warn(
         f'whatever was in memory. If the kernel adds to it, say zero_init=("{parameter}",); if it '
         f'updates an array of the caller\'s, params={{"{parameter}": "inout"}}'
     )
-    # That the same line reads elsewhere in a later call is nothing new.
-    shown = _shown.setdefault((node, parameter, line), {})
-    for key in list(shown):
-        if key != "version":
-            shown[message, UninitializedReadWarning, number] = shown.pop(key, True)
     warnings.warn_explicit(
         message,
         UninitializedReadWarning,
         filename if text.isdecimal() else line,
         number,
-        registry=shown,
+        registry=_registry,
     )
 
 

@@ -63,7 +63,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--kernels", type=_count, default=50, help="in a chain (%(default)s)")
     parser.add_argument("--rounds", type=_count, default=100, help="of all ways (%(default)s)")
     parser.add_argument("--json", type=_file, metavar="FILE", help="where to write the results to")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, parser=parser)
 
 
 def _count(text: str) -> int:

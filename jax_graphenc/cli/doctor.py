@@ -69,7 +69,7 @@ def add_parser(subparsers: Any) -> None:
         description="Checks driver, compilers and cache, and runs a kernel on each device. The "
         "exit status is 0 if kernels run: on all GPUs that JAX has, or without one on the CPU.",
     )
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, parser=parser)
 
 
 def run(_: argparse.Namespace) -> int:

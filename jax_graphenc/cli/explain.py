@@ -75,7 +75,7 @@ def add_parser(subparsers: Any) -> None:
     for format in ("dot", "svg"):
         written = functools.partial(_file, suffix=f".{format}")
         parser.add_argument(f"--{format}", type=written, metavar="FILE", help=f"a .{format} too")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, parser=parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -39,7 +39,7 @@ def add_parser(subparsers: Any) -> None:
         description="Shows versions, devices and their limits, and the options in force.",
     )
     parser.add_argument("--json", action="store_true", help="for machines")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, parser=parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import jax
 
 from jax_graphenc import _core
+from jax_graphenc.base.notebooks import ShownAsText
 from jax_graphenc.base.shapes import Dim3
 from jax_graphenc.base.tracebacks import ends_at_caller
 
@@ -31,7 +32,7 @@ class GraphLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceInfo:
+class DeviceInfo(ShownAsText):
     """A device, as its driver describes it.
 
     Attributes:

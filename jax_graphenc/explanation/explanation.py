@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from jax_graphenc.explanation import dot as drawing
 from jax_graphenc.explanation import text as words
 from jax_graphenc.explanation.data import Report
 
-# A notebook shows no larger picture by itself: nobody could read it.
+# A larger picture cannot be read in a notebook.
 _MOST_BOXES = 400
+_TOO_LARGE = f"no picture: more than {_MOST_BOXES} boxes; .save('picture.svg') draws them"
 
 
 @dataclass(frozen=True, repr=False)
@@ -95,10 +97,11 @@ class Explanation(Report):
 
     __repr__ = __str__
 
-    def _repr_svg_(self) -> str | None:
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        """What a notebook shows: a picture, or the text and what the picture lacks."""
         if drawing.boxes(self) > _MOST_BOXES:
-            return None
+            return {"text/plain": f"{self}\n\n{_TOO_LARGE}"}
         try:
-            return self.svg()
-        except (FileNotFoundError, ModuleNotFoundError):
-            return None  # the notebook shows the text
+            return {"image/svg+xml": self.svg(), "text/plain": str(self)}
+        except (FileNotFoundError, ModuleNotFoundError) as error:
+            return {"text/plain": f"{self}\n\nno picture: {error}"}

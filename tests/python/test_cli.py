@@ -157,10 +157,10 @@ def test_doctor_where_jax_has_no_backend():
 
 def test_wrong_settings_are_said_plainly():
     done = on_cpu("info", JAX_GRAPHENC_DEBUG="maybe")
-    assert done.returncode == 2
-    assert done.stderr == (
-        "python -m jax_graphenc: error: environment variable JAX_GRAPHENC_DEBUG='maybe': True or "
-        "False (1 or 0) is expected\n"
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        "ValueError: environment variable JAX_GRAPHENC_DEBUG='maybe': True or False (1 or 0) is "
+        "expected"
     )
     for columns in "0", "12":  # which is no width, or too little of one
         done = on_cpu("doctor", CXX='"g++', JAX_GRAPHENC_CXX="", COLUMNS=columns)
@@ -249,3 +249,10 @@ def test_each_module_is_a_command():
     folder = Path(jge.__file__).parent / "cli"
     names = {path.stem for path in folder.glob("*.py")} - {"__init__", "console"}
     assert {command.__name__.rpartition(".")[2] for command in COMMANDS} == names
+
+
+def test_an_unknown_argument_shows_the_usage_of_its_command():
+    done = on_cpu("info", "--jsn")
+    assert done.returncode == 2
+    assert done.stderr.startswith("usage: python -m jax_graphenc info ")
+    assert done.stderr.endswith("error: unrecognized arguments: --jsn\n")

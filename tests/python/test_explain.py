@@ -386,7 +386,8 @@ def test_many_different_nodes_are_cut_short():
     assert "more that are not alike: full=True shows them" in text
     assert len(text.splitlines()) < 600
     assert told.text(width=80, full=True).count("axpy  grid") == 1000
-    assert told._repr_svg_() is None
+    (shown,) = told._repr_mimebundle_().values()
+    assert shown == f"{told}\n\nno picture: more than 400 boxes; .save('picture.svg') draws them"
 
 
 def test_print_takes_the_terminals_width(monkeypatch):
@@ -434,7 +435,7 @@ def test_the_drawing_has_it_all():
 def test_graphviz_draws_it(function, tmp_path, capfd):
     pytest.importorskip("graphviz")
     told = jge.explain(function, X, ONE)
-    svg = told._repr_svg_()
+    svg = told._repr_mimebundle_()["image/svg+xml"]
     assert svg.count('class="cluster"') >= len(told.programs)
     for program in told.programs:
         assert f"region &#39;{program.region}&#39;" in svg
@@ -469,7 +470,9 @@ def test_without_graphviz_notebooks_show_text(monkeypatch, tmp_path):
     pytest.importorskip("graphviz")
     told = jge.explain(split, X, ONE)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert told._repr_svg_() is None
+    (shown,) = told._repr_mimebundle_().values()
+    assert shown.startswith(f"{told}\n\nno picture: ")
+    assert "apt install graphviz" in shown
     with pytest.raises(FileNotFoundError, match="apt install graphviz"):
         told.svg()
     with pytest.raises(FileNotFoundError, match="apt install graphviz"):

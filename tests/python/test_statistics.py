@@ -111,3 +111,15 @@ def test_counters_print_as_a_table():
     assert len(lines) == len(stats)
     assert len({len(line) for line in lines}) == 1
     assert re.search(rf"^commits +{stats['commits']:,}$", str(stats), re.MULTILINE)
+
+
+@pytest.mark.parametrize("shown", [jge.stats, jge.device_info, jge.kernel_times])
+def test_notebooks_show_what_print_shows(shown):
+    class Printer:
+        def text(self, text):
+            self.shown = text
+
+    printer, value = Printer(), shown()
+    value._repr_pretty_(printer, False)
+    assert printer.shown == str(value)
+    assert "\n" in printer.shown or shown is jge.kernel_times
