@@ -5,8 +5,12 @@ A diagram is a list of shapes on a white ground, so that it is legible in light 
 
 from __future__ import annotations
 
+import ast
+import re
 from html import escape
 from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
 
 GREEN, BLUE, AMBER, GREY, INK = "#e4f2dc", "#e1ecf7", "#fcf0d4", "#f1f2f3", "#1f2933"
 EDGES = {GREEN: "#5d9b45", BLUE: "#5b8db8", AMBER: "#c79a3b", GREY: "#9aa5b1", "white": "#9aa5b1"}
@@ -171,10 +175,78 @@ def architecture():
     return drawing(900, 660, "The layers of jax_graphenc", *shapes)
 
 
+def wings_of_the_page():
+    """The rows of the architecture page's table: the names in each, and what it is."""
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    table = page[page.index("| wing | what it is |") :].partition("\n\n")[0]
+    for row in table.splitlines()[2:]:
+        _, names, what, _ = row.split("|")
+        yield re.findall(r"`(\w+)`", names), what.strip().replace("`", "")
+
+
+def imports_between(rows):
+    """Which row imports from which, from the imports in the code."""
+    package = ROOT / "jax_graphenc"
+    row_of = {name: i for i, (names, _) in enumerate(rows) for name in names}
+    found = set()
+    for path in package.rglob("*.py"):
+        here = row_of[path.relative_to(package).parts[0].removesuffix(".py")]
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module == "jax_graphenc":
+                modules = [f"jax_graphenc.{alias.name}" for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                modules = [node.module]
+            elif isinstance(node, ast.Import):
+                modules = [alias.name for alias in node.names]
+            else:
+                continue
+            parts = [module.split(".") for module in modules]
+            there = {row_of.get(p[1], here) for p in parts if p[0] == "jax_graphenc" and p[1:]}
+            found |= {(here, row) for row in there - {here}}
+    return sorted(found)
+
+
+def wings():
+    """The package by wings, with an arc for each import from one to another."""
+    rows = list(wings_of_the_page())
+    height, left, width = 56, 20, 560
+    middle = [44 + i * height + (height - 12) / 2 for i in range(len(rows))]
+    shapes = [
+        text(left, 28, "each wing imports only from those above it", 13, "start", "600", "#52606d")
+    ]
+    for (names, what), y in zip(rows, middle, strict=True):
+        top = y - (height - 12) / 2
+        shapes.append(
+            f'<rect x="{left}" y="{top}" width="{width}" height="{height - 12}" rx="8" '
+            f'fill="{BLUE}" stroke="{EDGES[BLUE]}" stroke-width="1.3"/>'
+        )
+        shapes.append(text(left + 12, y - 3, "`" + ", ".join(names), 14, "start", "600"))
+        shapes.append(text(left + 12, y + 14, what, 12, "start"))
+    against = 0
+    right = left + width
+    for here, there in imports_between(rows):
+        wrong = there > here
+        against += wrong
+        # Arcs end apart, so that their heads can be told from each other.
+        y0, y1 = middle[here] - 9 * (not wrong), middle[there] + 9
+        bow = right + 26 + 21 * abs(here - there)
+        shapes.append(
+            f'<path d="M{right},{y0} C{bow},{y0} {bow},{y1} {right + 3},{y1}" fill="none" '
+            f'stroke="{"#c0392b" if wrong else "#7b8794"}" stroke-width="{2.5 if wrong else 1.1}" '
+            f'marker-end="url(#head)"><title>{escape(", ".join(rows[here][0]))} imports '
+            f"{escape(', '.join(rows[there][0]))}</title></path>"
+        )
+    bottom = 44 + len(rows) * height
+    count = f"{len(imports_between(rows))} arrows from wing to wing, {against} against the order"
+    shapes.append(text(left, bottom + 16, count, 13, "start", "600", "#52606d"))
+    return drawing(900, bottom + 34, "The package by wings", *shapes)
+
+
 DIAGRAMS = {
     "source_to_call": source_to_call,
     "region": region,
     "architecture": architecture,
+    "wings": wings,
 }
 
 

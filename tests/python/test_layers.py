@@ -146,3 +146,10 @@ def test_python_uses_jaxs_public_names(path):
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_files_open_with_their_purpose(path):
     assert path.read_text().startswith(f"// {path.relative_to(ROOT)}: ")
+
+
+@pytest.mark.parametrize("wing", sorted(p.parent.name for p in PACKAGE.glob("*/__init__.py")))
+def test_a_wings_readme_names_its_files(wing):
+    folder = PACKAGE / wing
+    named = set(re.findall(r"`(\w+\.py)`", (folder / "README.md").read_text()))
+    assert named == {path.name for path in folder.glob("*.py")} - {"__init__.py"}
