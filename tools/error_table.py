@@ -283,10 +283,10 @@ def index(page: str, cases: list[Case]) -> str:
         ):
             link = f"[{case.title}](#{anchor(case.title)})"
             found.setdefault((first_words(message), kind), []).append(link)
-    rows = ["", "| message | class | case |", "|---|---|---|"]
+    rows = ["", "| message | raised by |", "|---|---|"]
     for words, kind in sorted(found, key=lambda row: re.sub(r"\W+", " ", row[0]).strip().lower()):
         links = ", ".join(found[words, kind])
-        rows.append(f"| `` {words} `` | `{kind}` | {links} |")
+        rows.append(f"| `` {words} `` | {links}: `{kind}` |")
     return "\n".join([*rows, "", ""])
 
 
