@@ -34,6 +34,11 @@ autodoc_class_signature = "mixed"
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
+# The groups of cuda_kernel's parameters.
+napoleon_custom_sections = [
+    (group, "params_style")
+    for group in ("Launch", "Parameters of the kernel", "Transformations", "Compilation")
+]
 python_use_unqualified_type_names = True
 maximum_signature_line_length = 88
 add_module_names = False

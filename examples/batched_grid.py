@@ -7,8 +7,8 @@ of blocks as there are plates. Nested batches work alike, since only the number 
 (A grid has at most 65535 layers.)
 
 The default, ``vmap="nodes"``, takes any kernel: it launches it once per plate, all in one program,
-and the launches may run at once. It is what to begin with. The z axis is for elements so small and
-many that their launches are what takes the time.
+and the launches may run at once. Begin with the default. The z axis is for many elements so small
+that their launches take most of the time.
 
     python examples/batched_grid.py
 

@@ -45,7 +45,7 @@ CUDA = r"""
   constexpr float share[9] = {4 / 9.f,  1 / 9.f,  1 / 9.f,  1 / 9.f, 1 / 9.f,   \
                               1 / 36.f, 1 / 36.f, 1 / 36.f, 1 / 36.f};
 
-// One step. Each node pulls what its neighbours sent in the step before, so nobody writes where
+// One step. Each node pulls what its neighbours sent in the step before, so no node writes where
 // another reads. Walls lie half-way between two nodes.
 extern "C" __global__ void stream_and_collide(const float* __restrict__ f,
                                               const unsigned char* __restrict__ solid,

@@ -10,7 +10,7 @@ are kernels; matrix products and the optimizer, Adam, are jax.numpy.
 - ``defvjp`` gives each kernel its derivative, which is another kernel; ``jax.grad`` does the rest.
 - ``jax.vmap`` makes a batch of the network for one point. With ``vmap="broadcast_all"`` a batch is
   one launch, with a block for each row.
-- ``reference=`` says the same in jax.numpy, for comparison.
+- ``reference=`` is the same function in jax.numpy, for comparison.
 
 A region (``jge.graph``) has nothing to gather here, since a matrix product stands between any two
 kernels; it is timed to show that.

@@ -12,7 +12,7 @@ all:
     <!-- alone -->                        a process of its own that begins with nothing
     <!-- needs: nvrtc -->                 kept as it is where that is missing; also: no-gpu
 
-The table between `<!-- table -->` and `<!-- end -->` is made of the headings.
+The index between `<!-- index -->` and `<!-- end -->` is made of the messages.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ CASE = re.compile(
     re.M | re.S,
 )
 SECTION = re.compile(
-    r"^## (?P<title>[^\n]+)\n(?P<comments>(?:\n*<!--(?! table| end)[^\n]*-->)*)", re.M
+    r"^## (?P<title>[^\n]+)\n(?P<comments>(?:\n*<!--(?! index| end)[^\n]*-->)*)", re.M
 )
 
 
@@ -258,22 +258,49 @@ def written(page: str, cases: list[Case], told: dict[str, list[dict[str, str]] |
                 out.append(f"{head}```text\n{event['message']}\n```\n")
         at = case.end
     page = "".join([*out, page[at:]])
-    begin, end = page.index("<!-- table -->") + len("<!-- table -->"), page.index("<!-- end -->")
-    return f"{page[:begin]}\n{table(page, cases)}{page[end:]}"
+    begin, end = page.index("<!-- index -->") + len("<!-- index -->"), page.index("<!-- end -->")
+    return f"{page[:begin]}\n{index(page, cases)}{page[end:]}"
 
 
-def table(page: str, cases: list[Case]) -> str:
-    rows = ["", "| what is done | what comes |", "|---|---|"]
-    section = ""
+# What stands before the words of a message: a status, the kernel, a place in its source.
+IN_FRONT = re.compile(
+    r"[A-Z_]+: (?=jax_graphenc|custom_partitioner)|jax_graphenc: |custom_partitioner: .*:$|"
+    r"kernel '[^']*':? |kernel \w+\([^)]*\):? |\"[^\"]*\" in \S+ |"
+    r"failed: CUDA_ERROR_LAUNCH_FAILED \(kernel failed\): |"
+    r"<[^>]*>(:\d+)?: |\S+\.py(:\d+)?: |\w+: (?=<)"
+)
+LONGEST = 90  # characters of a message in the index
+
+
+def index(page: str, cases: list[Case]) -> str:
+    """A row per message, by its first words, with the cases that give it."""
+    found: dict[tuple[str, str], list[str]] = {}
     for case in cases:
-        if case.section != section:
-            section = case.section
-            rows.append(f"| **{section}** | |")
-        here = page[page.index(f"\n### {case.title}\n") :]
-        kinds = re.findall(r"^(?:Raises|Warns with) `(.*?)`", re.split(r"\n##", here[3:])[0], re.M)
-        shown = ", ".join(f"`{kind}`" for kind in kinds)
-        rows.append(f"| [{case.title}](#{anchor(case.title)}) | {shown} |")
+        here = page[page.index(f"\n### {case.title}\n") + 3 :]
+        here = re.split(r"\n##", here)[0]
+        for kind, message in re.findall(
+            r"^(?:Raises|Warns with) `(.*?)`:\n\n```text\n(.*?)\n```$", here, re.M | re.S
+        ):
+            link = f"[{case.title}](#{anchor(case.title)})"
+            found.setdefault((first_words(message), kind), []).append(link)
+    rows = ["", "| message | raised by |", "|---|---|"]
+    for words, kind in sorted(found, key=lambda row: re.sub(r"\W+", " ", row[0]).strip().lower()):
+        links = ", ".join(found[words, kind])
+        rows.append(f"| `` {words} `` | {links}: `{kind}` |")
     return "\n".join([*rows, "", ""])
+
+
+def first_words(message: str) -> str:
+    """How a message begins, without what stands before its words."""
+    lines = iter(message.split("\n"))
+    words = ""
+    while not words:
+        words = next(lines)
+        while match := IN_FRONT.match(words):
+            words = words[match.end() :]
+    if len(words) > LONGEST:
+        words = words[:LONGEST].rsplit(" ", 1)[0] + " …"
+    return words.replace("|", "\\|")
 
 
 def anchor(title: str) -> str:

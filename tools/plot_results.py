@@ -25,6 +25,9 @@ RESULTS = ROOT / "benchmarks" / "results"
 
 Row = dict[str, Any]
 
+# All figures but those of host time and of the first call show the time per call of ten in a row.
+MEASURE = "queued"
+
 # By way: its name in a figure, and its colour, dark enough for text on white.
 WAYS = {
     "jge.graph": ("jge.graph", "#0072b2"),
@@ -201,35 +204,33 @@ def panels(title: str, count: int) -> tuple[Figure, list[Axes]]:
 
 
 def chain(rows: Sequence[Row]) -> Figure | None:
-    figure, axes = panels("A chain of small kernels: time per kernel", 2)
-    titles = {"queued": "calls in a row", "wall": "one call, until its result is there"}
-    for (kind, title), each in zip(titles.items(), axes, strict=True):
-        found = select(rows, work="chain", addresses="repeat", kind=kind)
+    figure, axes = panels("A chain of small kernels: time per kernel, calls in a row", 2)
+    for addresses, each in zip(("repeat", "move"), axes, strict=True):
+        found = select(rows, work="chain", addresses=addresses, kind=MEASURE)
         if len({row["kernels"] for row in found}) < 2:
             return None
         draw(each, by_way(found, "kernels"), "kernels", lambda row: row["kernels"])
-        each.set_title(title)
+        each.set_title(f"addresses {addresses} from call to call")
         each.set_xlabel("kernels in a call")
     axes[0].set_ylabel("µs per kernel")
     return figure
 
 
 def concurrency(rows: Sequence[Row]) -> Figure | None:
-    figure, axes = panels("Independent kernels of one block, 17 µs each: time per call", 2)
-    titles = {"queued": "calls in a row", "wall": "one call, until its result is there"}
-    for (kind, title), each in zip(titles.items(), axes, strict=True):
-        found = select(rows, work="independent", kind=kind)
-        if len({row["kernels"] for row in found}) < 2:
-            return None
-        draw(each, by_way(found, "kernels"), "kernels")
-        each.set_title(title)
-        each.set_xlabel("kernels in a call")
-    axes[0].set_ylabel("µs per call")
+    title = "Independent kernels of one block, 17 µs each: time per call, calls in a row"
+    figure, (axes,) = panels(title, 1)
+    figure.subplots_adjust(right=0.74)
+    found = select(rows, work="independent", kind=MEASURE)
+    if len({row["kernels"] for row in found}) < 2:
+        return None
+    draw(axes, by_way(found, "kernels"), "kernels")
+    axes.set_xlabel("kernels in a call")
+    axes.set_ylabel("µs per call")
     return figure
 
 
 def loops(rows: Sequence[Row]) -> Figure | None:
-    found = select(rows, work="loop", kind="queued")
+    found = select(rows, work="loop", kind=MEASURE)
     if not found:
         return None
     times = most_bodies(found)
@@ -314,11 +315,11 @@ def most_bodies(loop: Sequence[Row]) -> int:
 
 
 def overview(rows: Sequence[Row]) -> Figure | None:
-    walls = select(rows, kind="wall")
-    cases = {name: by_way(select(walls, **case), "work") for name, case in largest(walls).items()}
+    timed = select(rows, kind=MEASURE)
+    cases = {name: by_way(select(timed, **case), "work") for name, case in largest(timed).items()}
     if not cases:
         return None
-    figure, (axes,) = panels("One call of small kernels, until its result is there", 1)
+    figure, (axes,) = panels("Small kernels: time per call, calls in a row", 1)
     figure.subplots_adjust(left=0.27, right=0.86, top=0.74)
     for y, ways in enumerate(cases.values()):
         axes.axhline(-y, color="#eaeef2", linewidth=8, zorder=0)

@@ -1,8 +1,8 @@
-"""Twelve kernels, each held against jax.numpy and timed beside it: ``python examples/gallery``.
+"""Twelve kernels, each compared with jax.numpy and timed beside it: ``python examples/gallery``.
 
     python examples/gallery                        all of them
     python examples/gallery softmax n_body         some
-    python examples/gallery --size small           what a CPU does in no time; on a GPU, "large"
+    python examples/gallery --size small           quick on a CPU; on a GPU, "large"
 
 Each file here is one kernel with what belongs to it: its source, a function of the file's name, the
 same in jax.numpy (``reference``), inputs, and the dtypes that the algorithm is good for. Errors are

@@ -4,7 +4,7 @@ A block makes a tile of the result. It walks along the inner dimension with a st
 in shared memory, so that each element is loaded from global memory once per block and not once per
 thread; a thread keeps a patch of the result in registers, so that each element it reads from shared
 memory is used several times (Volkov and Demmel, "Benchmarking GPUs to tune dense linear algebra",
-SC 2008). It is what CUDA cores can do; cuBLAS, which ``@`` calls, has tensor cores.
+SC 2008). It uses CUDA cores; cuBLAS, which ``@`` calls, uses tensor cores.
 
 Shows: register tiling, sums of bfloat16 in float, edges that are filled with zeros.
 """

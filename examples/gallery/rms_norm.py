@@ -7,8 +7,8 @@ and for a cotangent g of y
 
     dx = r (g w - x r^2 mean(g w x)),   dw = sum over the rows of g x r.
 
-Backwards needs the mean of g w x over the row anyway, for which x is read, so it takes the mean of
-x^2 along and nothing has to be kept but the inputs. A block does several rows; each thread keeps to
+The backward pass reads x for the mean of g w x over the row, so it computes the mean of x^2 as well
+and keeps nothing but the inputs. A block does several rows; each thread keeps to
 its columns, so it adds to its own place in the block's row of dw, and a second kernel adds these
 rows up, in a fixed order and without atomic operations.
 

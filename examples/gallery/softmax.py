@@ -6,7 +6,7 @@ calculation for softmax", arXiv:1805.02867, 2018). Such pairs combine in any ord
 elements of a thread, the lanes of a warp by shuffles, and the warps of the block through shared
 memory.
 
-Shows: shuffles of a pair, sums of bfloat16 in float, and a batch that is just more rows
+Shows: shuffles of a pair, sums of bfloat16 in float, and a batch as more rows
 (``vmap="broadcast_all"``).
 """
 

@@ -1,8 +1,9 @@
 """page_runner.py: runs the Python of pages and holds what they show against what it prints.
 
-A ``python`` block is run, each page from its top in a namespace of its own. What it prints is held
-against what is shown: behind a ``print``, as a comment, or in an ``output`` block that follows;
-``...`` stands for anything. ``python notest`` is other projects' code, which only is shown.
+A ``python`` block is run, each page from its top in a namespace of its own; where a page has the
+comment ``<!-- each block runs by itself -->``, each block in one. What it prints is held against
+what is shown: behind a ``print``, as a comment, or in an ``output`` block that follows; ``...``
+stands for anything. ``python notest`` is other projects' code, which only is shown.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 _FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+APART = "<!-- each block runs by itself -->"
 _FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -39,13 +41,16 @@ def run_page(page: Path, skip: Callable[[str], bool] = lambda code: False) -> li
         What is wrong: at most one error, which ends the page, and all outputs that differ.
     """
     wrong: list[str] = []
+    content = page.read_text()
     namespace: dict[str, Any] = {"__name__": page.stem}
     printed = ""
-    for kind, line, text in blocks(page.read_text()):
+    for kind, line, text in blocks(content):
         if kind == "output":
             wrong += _compare(f"{page}:{line}", text, printed)
         if kind != "python" or skip(text):
             continue
+        if APART in content:
+            namespace = {"__name__": page.stem}
         try:
             printed = ""
             for statement in ast.parse(text).body:

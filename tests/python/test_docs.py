@@ -21,7 +21,6 @@ PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 TEXTS = {str(page.relative_to(ROOT)): page.read_text() for page in PAGES}
 MADE = "docs/errors.md"  # by tools/error_table.py, with a test of its own
 RUN = [name for name, text in TEXTS.items() if name != MADE and "```python\n" in text]
-README = TEXTS["README.md"]
 
 WRONG = """\
 ```python
@@ -43,13 +42,25 @@ raise ValueError("here")
 ```
 """
 
+APART = """\
+<!-- each block runs by itself -->
+```python
+x = 1
+```
+```python
+print(x)
+```
+"""
+
 
 @pytest.fixture(scope="module")
 def what_is_wrong(tmp_path_factory):
     """What the runner says of each page. One process for all, since JAX takes seconds to start."""
     folder = tmp_path_factory.mktemp("pages")
-    (folder / "wrong.md").write_text(WRONG)
-    pages = [folder / "wrong.md", *(ROOT / name for name in RUN)]
+    made = {"wrong.md": WRONG, "apart.md": APART}
+    for name, text in made.items():
+        (folder / name).write_text(text)
+    pages = [*(folder / name for name in made), *(ROOT / name for name in RUN)]
     environment = {
         **os.environ,
         # So that sharding has something to split.
@@ -63,7 +74,7 @@ def what_is_wrong(tmp_path_factory):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     wrong = json.loads(report.read_text())
-    return {**wrong, "wrong.md": wrong[str(pages[0])]}
+    return {**wrong, **{name: wrong[str(folder / name)] for name in made}}
 
 
 @pytest.mark.parametrize("name", RUN)
@@ -81,6 +92,9 @@ def test_the_runner_sees_what_is_wrong(what_is_wrong):
     assert "wrong.md:8: shown is\n6\nprinted was\n5" in second
     assert 'wrong.md", line 16' in error
     assert "ValueError: here" in error
+    (error,) = what_is_wrong["apart.md"]
+    assert 'apart.md", line 6' in error
+    assert "name 'x' is not defined" in error
 
 
 # ---- What the pages name -------------------------------------------------------------------------
@@ -90,11 +104,12 @@ def names_in_code(text):
     return {word for span in re.findall(r"`([^`\n]+)`", text) for word in re.findall(r"\w+", span)}
 
 
-def test_the_readme_names_all_that_is_public():
-    assert {*jge.__all__} - names_in_code(README) == set()
-    rows = re.findall(r"^\| (`.*?) \| `JAX_GRAPHENC_", README, re.MULTILINE)
-    options = {field.name for field in dataclasses.fields(Options)}
-    assert set(re.findall(r"\w+", " ".join(rows))) == options
+def test_the_reference_lists_all_that_is_public():
+    assert {*jge.__all__} - names_in_code(TEXTS["docs/reference/index.md"]) == set()
+
+
+def test_each_block_of_the_readme_runs_by_itself():
+    assert page_runner.APART in TEXTS["README.md"]
 
 
 def test_the_reference_describes_all_that_is_public():
