@@ -12,8 +12,8 @@ import page_runner
 import pytest
 
 import jax_graphenc as jge
+from jax_graphenc import primitives
 from jax_graphenc.base.options import Options
-from jax_graphenc.primitives import kernel as primitives
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
