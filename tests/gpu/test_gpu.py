@@ -240,7 +240,7 @@ def test_images_without_source():
 
 
 def test_a_block_larger_than_the_kernel_can_run_is_its_own_error():
-    """13 of tests/python/test_cases.py: alone and in a region; what comes later is well."""
+    """Alone and in a region; what comes later is well."""
     heavy = jge.cuda_kernel(
         'extern "C" __global__ void __launch_bounds__(128) heavy(float* out) { out[0] = 1; }',
         "heavy",

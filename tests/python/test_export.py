@@ -257,7 +257,7 @@ print(jax.jit(FUNCTION)(x)[3], jge.stats()["compiled"], jge.stats()["disk_hits"]
 
 @pytest.mark.parametrize(("function", "result"), [("twice", 6.0), ("four", 12.0)])
 def test_a_second_process_starts_from_both_caches(function, result, tmp_path):
-    """27 of test_cases.py: XLA's executable and the kernel, for a lone kernel and a region."""
+    """XLA's executable and the kernel, for a lone kernel and a region."""
     code = CACHE.replace("FUNCTION", function)
     caches = {
         "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "xla"),

@@ -53,7 +53,7 @@ def test_a_traced_scalar_is_loaded_and_converted(wrap, dtype):
 
 
 def test_a_thousand_values_compile_once():
-    """25 of test_cases.py: no trace, no compilation, for a value that is traced."""
+    """No trace, no compilation, for a value that is traced."""
     traces = []
 
     @jax.jit
@@ -72,7 +72,7 @@ def test_a_thousand_values_compile_once():
 
 
 def test_a_thousand_static_values_compile_the_kernel_once():
-    """25 of test_cases.py: one that is not traces anew, but compiles no kernel."""
+    """A value that is not traced traces anew, but compiles no kernel."""
     f(X, Y, 0.25)
     jge.reset_stats()
     for k in range(50):

@@ -320,4 +320,6 @@ def test_on_the_devices_that_are_here():
 
 
 def test_on_several_devices():
-    run_on_cpu_devices("import test_matrix; test_matrix.check_sharded(eager=True)", 4, timeout=600)
+    run_on_cpu_devices(
+        "import test_transformations as t; t.check_sharded(eager=True)", 4, timeout=600
+    )
