@@ -1,7 +1,6 @@
 """Saved functions: exported for GPUs and CPUs, run in other processes, kept by JAX's cache."""
 
 import os
-import re
 import subprocess
 import sys
 
@@ -10,6 +9,7 @@ import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from exported import programs
 
 import jax_graphenc as jge
 from jax_graphenc import _core
@@ -50,21 +50,6 @@ def export(function, platforms):
         jax.jit(function), platforms=platforms, disabled_checks=jge.export_checks()
     )
     return made(jnp.arange(8.0))
-
-
-def programs(exported):
-    """The bytes of each program, out of the text of the module."""
-    quoted = re.findall(
-        r'@jax_graphenc\.program\.v1.*?program = "((?:[^"\\]|\\.)*)"', exported.mlir_module(), re.S
-    )
-    return [
-        re.sub(
-            rb"\\(\\|[0-9A-F]{2})",
-            lambda m: b"\\" if m[1] == b"\\" else bytes([int(m[1], 16)]),
-            text.encode(),
-        )
-        for text in quoted
-    ]
 
 
 def needs(load):
