@@ -50,6 +50,27 @@ def errors(log: str) -> list[Diagnostic]:
     ]
 
 
+_PLACE = re.compile(
+    r"^(?P<file>[^\n]+?)\((?P<line>\d+)\): (?=\w)"
+    r"|\bat line (?P<at>\d+)(?: of (?P<of>[^\n)]+))?",
+    re.MULTILINE,
+)
+
+
+def with_places(log: str) -> str:
+    """Writes file:12 as every other compiler does, where NVRTC says file(12) or "at line 12"."""
+    file = ""
+
+    def place(match: re.Match[str]) -> str:
+        nonlocal file
+        if match["line"] is None:
+            return f"at {(match['of'] or file).strip(chr(34))}:{match['at']}"
+        file = match["file"]
+        return f"{file}:{match['line']}: "
+
+    return _PLACE.sub(place, log)
+
+
 # What the CPU cannot do, and the sentence that says so: a pattern for the user's line or the error.
 _UNSUPPORTED = tuple(
     (re.compile(pattern), sentence)
