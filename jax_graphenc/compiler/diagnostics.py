@@ -1,4 +1,4 @@
-"""Messages for people out of compilers' logs."""
+"""Compilers' logs as messages."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ _INSTEAD = "pass reference= (the same function in jax.numpy) to use on the CPU, 
 def unsupported_on_cpu(line: str, error: str) -> str | None:
     """Explains an error by the construct that caused it, or returns None.
 
-    Looks at the user's line first and then at what the compiler said of it: macros may hide a name
+    Looks at the user's line first, then at what the compiler said of it: a macro may hide a name
     from either.
     """
     for text in (line, error):

@@ -28,7 +28,7 @@ _FLAGS = (
     *("-O2", "-g1", "-fPIC", "-shared", "-fvisibility=hidden", "-w", "-U_FORTIFY_SOURCE"),
     *("-fno-exceptions", "-fno-strict-aliasing", "-fno-math-errno", "-Wl,-z,defs"),
 )
-# Kernels that nobody asked for are dropped, and the image can be unloaded.
+# Kernels that were not asked for are dropped, and the image can be unloaded.
 _GCC_FLAGS = ("-fwhole-program", "-fno-gnu-unique", "-fno-diagnostics-show-caret")
 
 # A call before each access, to functions of ours: include/host/jge_check.h. At -O1, accesses stay
