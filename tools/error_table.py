@@ -194,10 +194,10 @@ def name_of(kind: type) -> str:
 def missing(needs: list[str]) -> bool:
     for what in needs:
         if what == "nvrtc":
-            from jax_graphenc.compiler import nvrtc
+            from jax_graphenc.compiler import nvrtc_library
 
             try:
-                nvrtc.version()
+                nvrtc_library.version()
             except Exception:
                 return True
         elif what == "no-gpu":

@@ -26,7 +26,8 @@ from jax_graphenc.base.options import ENVIRONMENT_PREFIX, Options, origin
 from jax_graphenc.base.options import current as current_options
 from jax_graphenc.cli.console import output, print_row, progress
 from jax_graphenc.cli.info import cuda_driver, devices, versions
-from jax_graphenc.compiler import cache, fatbin, host, nvcc, nvrtc
+from jax_graphenc.compiler import cache, cxx, fatbin, nvcc, nvrtc_library
+from jax_graphenc.compiler.cuda_headers import toolkit_headers
 from jax_graphenc.programs import custom_call
 
 _STYLES = {"ok": "green", "note": "yellow", "fail": "bold red"}
@@ -178,7 +179,7 @@ def _unset_platforms() -> str:
 
 def _nvrtc(has_gpu: bool) -> Check:
     try:
-        major, minor = nvrtc.version()
+        major, minor = nvrtc_library.version()
     except CompilerNotFoundError as error:
         if nvcc.find() is not None:
             return Check("NVRTC", "note", f"nvcc compiles for GPUs instead: {error}")
@@ -208,11 +209,11 @@ def _nvcc() -> Check:
 
 
 def _headers() -> Check:
-    folders = nvrtc.toolkit_headers()
+    folders = toolkit_headers()
     if folders:
         return Check("CUDA headers", "ok", ", ".join(map(str, folders)))
     try:
-        if nvrtc.version() >= _NVRTC_WITH_HEADERS:
+        if nvrtc_library.version() >= _NVRTC_WITH_HEADERS:
             return Check("CUDA headers", "ok", "those that NVRTC brings along")
     except CompilerNotFoundError:
         pass
@@ -223,8 +224,8 @@ def _headers() -> Check:
 def _cpu_compiler(has_gpu: bool) -> Check:
     state: Literal["note", "fail"] = "note" if has_gpu else "fail"
     try:
-        command = host.find_compiler()
-        version = host.version_of(command)
+        command = cxx.find_compiler()
+        version = cxx.version_of(command)
     except CompilerNotFoundError as error:
         found, _, advice = str(error).rpartition("; ")
         return Check("C++ compiler", state, found, advice)

@@ -20,7 +20,7 @@ from jax_graphenc import _core
 from jax_graphenc.base.errors import CompilerNotFoundError
 from jax_graphenc.base.options import Options, current, origin
 from jax_graphenc.cli.console import output, print_row
-from jax_graphenc.compiler import fatbin, host, nvcc, nvrtc
+from jax_graphenc.compiler import cxx, fatbin, nvcc, nvrtc_library
 from jax_graphenc.devices.device_info import device_info
 
 _PACKAGES = ("jax_graphenc", "jax", "jaxlib", "numpy", "cuda-bindings")
@@ -93,7 +93,7 @@ def versions() -> dict[str, str | None]:
         "python": platform.python_version(),
         "platform": platform.platform(),
         "cuda_driver": cuda_driver(),
-        "nvrtc": _or_none(lambda: _dotted(nvrtc.version())),
+        "nvrtc": _or_none(lambda: _dotted(nvrtc_library.version())),
         "nvfatbin": _or_none(lambda: _dotted(fatbin.version())),
         "nvcc": None if (path := nvcc.find()) is None else f"{nvcc.version_of(path)}, {path}",
         "cpu_compiler": _or_none(_cpu_compiler),
@@ -125,8 +125,8 @@ def cuda_driver() -> str | None:
 
 
 def _cpu_compiler() -> str:
-    command = host.find_compiler()
-    return f"{host.version_of(command)}, {shlex.join(command)}"
+    command = cxx.find_compiler()
+    return f"{cxx.version_of(command)}, {shlex.join(command)}"
 
 
 def _or_none(version: Callable[[], str]) -> str | None:

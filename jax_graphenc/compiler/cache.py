@@ -29,7 +29,7 @@ _DIGEST_BYTES = hashlib.sha256().digest_size
 _LENGTH_BYTES = 4  # Of the header, little-endian.
 _SUFFIX = ".image"
 _STALE_S = 3600  # Age of a temporary file whose writer must have died.
-# What readers and writers may meet in a folder that others change at the same time.
+# Errors of a folder that other processes change at the same time.
 _GONE = (errno.ENOENT, errno.ESTALE)
 
 _warned: set[str] = set()
@@ -40,7 +40,7 @@ class CacheUnavailableWarning(UserWarning):
     """The disk cache cannot be used, so kernels are compiled in every process."""
 
 
-# How a warning is told. The package sets a way that finds the user's line.
+# How to warn. The package sets a function that finds the user's line.
 tell: Callable[[str, type[Warning]], None] = warnings.warn
 
 
@@ -55,7 +55,7 @@ def get(
         max_bytes: Larger files are not read.
 
     Returns:
-        What `put` was given, or None if it is not there, damaged or somebody else's.
+        What `put` was given, or None if it is not there, damaged or another user's.
     """
     with _opened(folder, create=False) as directory:
         if directory is None:
@@ -152,9 +152,9 @@ def _opened(folder: Path, *, create: bool) -> Iterator[int | None]:
 
 
 def _open(folder: Path, *, create: bool) -> tuple[int | None, str | None]:
-    """Opens the folder if only its owner, who is the user, can write to it, or says why not.
+    """Opens the folder if only the user can write to it, or says why not.
 
-    Neither, if it is not there and is not to be made: nothing has been written yet.
+    Neither, if it is missing and `create` is false: nothing has been written yet.
     """
     directory = None
     try:
@@ -222,7 +222,7 @@ def _decode(contents: bytes) -> tuple[dict[str, Any], bytes] | None:
 
 
 def _read_own(name: str, directory: int, max_bytes: int) -> bytes | None:
-    """Reads a file, unless it is not a file or somebody else's work."""
+    """Reads a file, unless it is no regular file or others can write to it."""
     # O_NONBLOCK: a pipe in the file's place would otherwise block for ever.
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
     with open(os.open(name, flags, dir_fd=directory), "rb") as file:

@@ -6,6 +6,10 @@ import ctypes
 import functools
 from collections.abc import Callable
 
+# The lowered name of an instance of this holds the kernel's type, whatever aliases, macros and
+# templates it was written with.
+TYPE_PROBE = "template <typename __jge_F> __device__ char __jge_type_of;\n"
+
 
 @functools.cache
 def _cxa_demangle() -> Callable[[bytes], bytes | None]:

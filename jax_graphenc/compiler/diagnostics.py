@@ -1,4 +1,4 @@
-"""Messages for people out of compilers' logs."""
+"""Compilers' logs as messages."""
 
 from __future__ import annotations
 
@@ -50,6 +50,27 @@ def errors(log: str) -> list[Diagnostic]:
     ]
 
 
+_PLACE = re.compile(
+    r"^(?P<file>[^\n]+?)\((?P<line>\d+)\): (?=\w)"
+    r"|\bat line (?P<at>\d+)(?: of (?P<of>[^\n)]+))?",
+    re.MULTILINE,
+)
+
+
+def with_places(log: str) -> str:
+    """Writes file:12 as every other compiler does, where NVRTC says file(12) or "at line 12"."""
+    file = ""
+
+    def place(match: re.Match[str]) -> str:
+        nonlocal file
+        if match["line"] is None:
+            return f"at {(match['of'] or file).strip(chr(34))}:{match['at']}"
+        file = match["file"]
+        return f"{file}:{match['line']}: "
+
+    return _PLACE.sub(place, log)
+
+
 # What the CPU cannot do, and the sentence that says so: a pattern for the user's line or the error.
 _UNSUPPORTED = tuple(
     (re.compile(pattern), sentence)
@@ -80,7 +101,7 @@ _INSTEAD = "pass reference= (the same function in jax.numpy) to use on the CPU, 
 def unsupported_on_cpu(line: str, error: str) -> str | None:
     """Explains an error by the construct that caused it, or returns None.
 
-    Looks at the user's line first and then at what the compiler said of it: macros may hide a name
+    Looks at the user's line first, then at what the compiler said of it: a macro may hide a name
     from either.
     """
     for text in (line, error):

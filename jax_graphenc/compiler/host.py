@@ -2,37 +2,25 @@
 
 from __future__ import annotations
 
-import _ctypes
-import contextlib
-import ctypes
 import functools
 import os
 import platform
 import re
 import shlex
-import shutil
-import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from jax_graphenc.base.errors import CompilerNotFoundError
-from jax_graphenc.compiler.demangle import demangle, parameter_types
+from jax_graphenc.compiler.cxx import find_compiler, version_of
 from jax_graphenc.compiler.diagnostics import UnknownKernelError, compile_error, errors
+from jax_graphenc.compiler.host_image import read_entries
+from jax_graphenc.compiler.process import run
 from jax_graphenc.compiler.shared_memory import rewrite_shared
-from jax_graphenc.compiler.source import (
-    Entry,
-    Image,
-    Source,
-    folder_digest,
-    split_options,
-)
+from jax_graphenc.compiler.source import Image, Source, folder_digest, split_options
 
 _INCLUDE = Path(__file__).parent.parent / "include"
 _HEADERS = (_INCLUDE / "host", _INCLUDE / "abi")
-_CANDIDATES = ("g++", "clang++", "c++")
-_TIMEOUT_S = 600  # A compiler that comes from PyPI builds its own runtime first.
 
 # Type punning is everyday CUDA, math functions set no errno there, and there are no exceptions.
 # _FORTIFY_SOURCE would check a longjmp that leaves a kernel.
@@ -40,7 +28,7 @@ _FLAGS = (
     *("-O2", "-g1", "-fPIC", "-shared", "-fvisibility=hidden", "-w", "-U_FORTIFY_SOURCE"),
     *("-fno-exceptions", "-fno-strict-aliasing", "-fno-math-errno", "-Wl,-z,defs"),
 )
-# Kernels that nobody asked for are dropped, and the image can be unloaded.
+# Kernels that were not asked for are dropped, and the image can be unloaded.
 _GCC_FLAGS = ("-fwhole-program", "-fno-gnu-unique", "-fno-diagnostics-show-caret")
 
 # A call before each access, to functions of ours: include/host/jge_check.h. At -O1, accesses stay
@@ -50,63 +38,6 @@ _GCC_CHECKS = (
     "--param=asan-instrumentation-with-call-threshold=0",
     *("-Wl,--wrap=memcpy", "-Wl,--wrap=memmove", "-Wl,--wrap=memset"),
 )
-
-
-def find_compiler() -> tuple[str, ...]:
-    """Finds the C++ compiler: `JAX_GRAPHENC_CXX`, `CXX`, or one that is on the PATH.
-
-    Returns:
-        Its command, which may have several words; the first is an absolute path.
-
-    Raises:
-        CompilerNotFoundError: There is none.
-    """
-    for variable in ("JAX_GRAPHENC_CXX", "CXX"):
-        text = os.environ.get(variable, "")
-        try:
-            words = shlex.split(text)
-        except ValueError as error:
-            raise CompilerNotFoundError(
-                f"${variable}={text!r} is no command: {error}; {_INSTALL}"
-            ) from None
-        if words:
-            path = shutil.which(words[0])
-            if path is None:
-                raise CompilerNotFoundError(
-                    f"the C++ compiler of ${variable}, {words[0]!r}, was not found; {_INSTALL}"
-                )
-            return (os.path.abspath(path), *words[1:])
-    for name in _CANDIDATES:
-        path = shutil.which(name)
-        if path is not None:
-            return (os.path.abspath(path),)
-    looked_for = ", ".join(_CANDIDATES)
-    raise CompilerNotFoundError(
-        "no C++ compiler was found to run CUDA source on the CPU (looked at $JAX_GRAPHENC_CXX and "
-        f"$CXX, and for {looked_for} on the PATH); {_INSTALL}"
-    )
-
-
-_INSTALL = (
-    "install g++ (Debian and Ubuntu: apt install g++), or `pip install ziglang` and set "
-    'JAX_GRAPHENC_CXX="python -m ziglang c++", or pass reference= (the same function in jax.numpy)'
-)
-
-
-@functools.cache
-def version_of(command: tuple[str, ...]) -> str:
-    """Returns the first line of what a compiler says of its version.
-
-    Raises:
-        CompilerNotFoundError: It cannot be run.
-    """
-    try:
-        output, _ = _run([*command, "--version"], cwd=None)
-    except OSError as error:
-        raise CompilerNotFoundError(
-            f"the C++ compiler {shlex.join(command)} cannot be run: {error}; {_INSTALL}"
-        ) from error
-    return output.strip().partition("\n")[0]
 
 
 def identity() -> str:
@@ -158,7 +89,7 @@ def compile_shared_object(
             "kernel.so",
         ]
         try:
-            log, status = _run(arguments, cwd=folder)
+            log, status = run(arguments, cwd=folder)
         except subprocess.TimeoutExpired as timeout:
             raise compile_error(
                 source, expressions, "cpu", version, f"it took longer than {timeout.timeout} s"
@@ -166,7 +97,7 @@ def compile_shared_object(
         if status != 0:
             raise _error(source, expressions, version, log)
         data = (folder / "kernel.so").read_bytes()
-        return Image(data, _read_entries(data, folder), log.strip())
+        return Image(data, read_entries(data, folder), log.strip())
 
 
 def _translation_unit(source: Source, expressions: Sequence[str]) -> str:
@@ -230,93 +161,3 @@ _UNKNOWN = re.compile(
     r"not declared|undeclared|is not a member|no member named|unresolved overloaded|overloaded "
     r"function|no matches|does not refer|expected primary-expression|cannot resolve"
 )
-
-
-def _run(arguments: list[str], cwd: Path | None) -> tuple[str, int]:
-    """Runs a compiler with all its children; returns its output and status.
-
-    Raises:
-        OSError: It cannot be run.
-        subprocess.TimeoutExpired: It took too long, and was killed.
-    """
-    # Messages in English, and no date from __DATE__ in an image.
-    environment = os.environ | {"LC_ALL": "C", "SOURCE_DATE_EPOCH": "0"}
-    if cwd is not None:
-        environment["TMPDIR"] = str(cwd)  # known to be writable
-    with subprocess.Popen(
-        arguments,
-        cwd=cwd,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    ) as process:
-        try:
-            output, _ = process.communicate(timeout=_TIMEOUT_S)
-        except BaseException:
-            # The driver's children would otherwise compile on.
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            raise
-    return output.decode(errors="replace"), process.returncode
-
-
-# ---- Reading the kernel table back: abi/host_image.h ---------------------------------------------
-
-
-class _Param(ctypes.Structure):
-    _fields_ = (("offset", ctypes.c_uint32), ("size", ctypes.c_uint32))
-
-
-class _Kernel(ctypes.Structure):
-    _fields_ = (
-        ("name", ctypes.c_char_p),
-        ("type", ctypes.c_char_p),
-        ("launch", ctypes.c_void_p),
-        ("go_on", ctypes.c_void_p),
-        ("param_count", ctypes.c_uint32),
-        ("params", ctypes.POINTER(_Param)),
-    )
-
-
-class _HostImage(ctypes.Structure):
-    _fields_ = (
-        ("abi", ctypes.c_uint32),
-        ("kernel_count", ctypes.c_uint32),
-        ("kernels", ctypes.POINTER(_Kernel)),
-        ("checked", ctypes.c_uint32),
-    )
-
-
-@contextlib.contextmanager
-def _loaded(data: bytes, folder: Path) -> Iterator[ctypes.CDLL]:
-    """Loads a shared object from memory, since the temporary folder may be mounted noexec.
-
-    The loader takes two objects of one path, or of one file, for the same; so the name stands in a
-    folder that is new, and refers to a file that is.
-    """
-    with open(os.memfd_create("jax_graphenc"), "wb") as file:
-        file.write(data)
-        file.flush()
-        path = folder / "image"
-        path.symlink_to(f"/proc/self/fd/{file.fileno()}")
-        library = ctypes.CDLL(str(path))
-    try:
-        yield library
-    finally:
-        _ctypes.dlclose(library._handle)
-
-
-def _read_entries(data: bytes, folder: Path) -> tuple[Entry, ...]:
-    with _loaded(data, folder) as library:
-        table = _HostImage.in_dll(library, "jge_host_image")
-        return tuple(
-            Entry(
-                kernel.name.decode(),
-                kernel.name.decode(),
-                parameter_types(demangle(kernel.type.decode())),
-                tuple(param.size for param in kernel.params[: kernel.param_count]),
-            )
-            for kernel in table.kernels[: table.kernel_count]
-        )

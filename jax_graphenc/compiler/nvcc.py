@@ -12,10 +12,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from jax_graphenc.compiler.demangle import demangle, parameter_types
-from jax_graphenc.compiler.diagnostics import UnknownKernelError, compile_error, errors
-from jax_graphenc.compiler.host import _run
-from jax_graphenc.compiler.nvrtc import TYPE_PROBE, parameter_sizes, with_places
+from jax_graphenc.compiler.demangle import TYPE_PROBE, demangle, parameter_types
+from jax_graphenc.compiler.diagnostics import (
+    UnknownKernelError,
+    compile_error,
+    errors,
+    with_places,
+)
+from jax_graphenc.compiler.process import run
+from jax_graphenc.compiler.ptx import parameter_sizes
 from jax_graphenc.compiler.source import Entry, Image, Source, split_options
 
 _TABLE = "<kernels>"
@@ -44,7 +49,7 @@ def identity() -> str:
 def version_of(path: Path) -> str:
     """Returns nvcc's name and version; of one that does not run, the name."""
     try:
-        output, _ = _run([str(path), "--version"], cwd=None)
+        output, _ = run([str(path), "--version"], cwd=None)
     except OSError:  # which compiling with it reports
         output = ""
     found = re.search(r"release (\d+\.\d+)", output)
@@ -68,7 +73,7 @@ def compile_image(source: Source, expressions: Sequence[str], target: str) -> Im
         output = "kernel.ptx" if virtual else "kernel.cubin"
         arguments = [str(path), *_options(source, target), "kernel.cu", "-o", output]
         try:
-            log, status = _run(arguments, cwd=folder)
+            log, status = run(arguments, cwd=folder)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise compile_error(source, expressions, target, version, str(error)) from error
         log = with_places(log.strip()).replace(f"/{source.filename}", source.filename)

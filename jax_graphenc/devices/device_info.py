@@ -201,12 +201,12 @@ def driver_of(device: jax.Device) -> str:
 
 def _compiler_version() -> tuple[int, int] | None:
     from jax_graphenc.base.errors import CompilerNotFoundError
-    from jax_graphenc.compiler import nvrtc
+    from jax_graphenc.compiler import nvrtc_library
 
     if importlib.util.find_spec("cuda") is None:
         return None
     try:
-        return nvrtc.version()
+        return nvrtc_library.version()
     except CompilerNotFoundError:
         return None
 

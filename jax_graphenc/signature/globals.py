@@ -8,22 +8,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import ml_dtypes
 import numpy as np
 
+from jax_graphenc.signature.literals import WRITABLE, literal_of
 from jax_graphenc.signature.preprocess import blank
 from jax_graphenc.signature.tree import enclosing, root_of, text_of
-from jax_graphenc.signature.types import element_of, spelling_of
+from jax_graphenc.signature.types import element_of
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
 _QUALIFIER = re.compile(rb"\b__(?:constant|device|managed)__\b")
 _ORDER = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3, "V": 4}
-_NARROW = tuple(
-    map(np.dtype, (np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2))
-)
-_CAN_BE = "bool, integers, floats of 8 to 64 bits, complex, and structs of these"
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +166,7 @@ def _array(variable: _Variable, value: Any) -> np.ndarray[Any, Any]:
     if array.ndim != len(dimensions) or differs:
         raise ValueError(f"{what}: `{declared}` cannot hold an array of shape {array.shape}")
     if array.dtype.kind not in _ORDER:
-        raise TypeError(f"{what}: {array.dtype} is no dtype that can be written; {_CAN_BE} can be")
+        raise TypeError(f"{what}: {array.dtype} is no dtype that can be written; {WRITABLE} can be")
     if element is None:
         return array
     dtype = element[0]
@@ -203,7 +199,7 @@ def _initializer(variable: _Variable, array: np.ndarray[Any, Any]) -> tuple[str,
 
     C++ fills what is missing with zeros, which would hide a wrong size.
     """
-    written = _braced(array)
+    written = literal_of(array)
     rank = len(variable.dimensions)
     if not rank:
         return written, ""
@@ -213,42 +209,3 @@ def _initializer(variable: _Variable, array: np.ndarray[Any, Any]) -> tuple[str,
         f" static_assert(sizeof({variable.name}) == {count} * sizeof({element}), "
         f'"globals= gives {variable.name} an array of shape {array.shape}");'
     )
-
-
-def _braced(array: np.ndarray[Any, Any]) -> str:
-    if array.ndim:
-        return "{" + ", ".join(_braced(part) for part in array) + "}"
-    if array.dtype.names is not None:
-        return "{" + ", ".join(_braced(array[name]) for name in array.dtype.names) + "}"
-    return _literal(array[()] if isinstance(array, np.ndarray) else array, array.dtype)
-
-
-def _literal(value: Any, dtype: np.dtype[Any]) -> str:
-    if dtype.kind == "b":
-        return "true" if value else "false"
-    if dtype.kind == "u":
-        return f"{int(value)}ULL"
-    if dtype.kind == "i":
-        number = int(value)
-        return f"{number}LL" if number > -(2**63) else f"({number + 1}LL - 1)"
-    if dtype in _NARROW:
-        return _bits(
-            value, spelling_of(dtype), "unsigned short" if dtype.itemsize == 2 else "unsigned char"
-        )
-    if dtype.kind == "c":
-        part = np.dtype(f"f{dtype.itemsize // 2}")
-        real, imaginary = (part.type(x) for x in (value.real, value.imag))
-        return f"{{{_literal(real, part)}, {_literal(imaginary, part)}}}"
-    if dtype not in (np.dtype(np.float32), np.dtype(np.float64)):
-        raise TypeError(f"globals=: {dtype} cannot be written in C++; {_CAN_BE} can be")
-    if math.isfinite(value):
-        return float(value).hex() + ("f" if dtype == np.float32 else "")
-    if dtype == np.float32:
-        return _bits(value, "float", "unsigned int")
-    return _bits(value, "double", "unsigned long long")
-
-
-def _bits(value: Any, kind: str, of: str) -> str:
-    """What has no literal: a value by its bits."""
-    bits = value.view(np.dtype(f"u{value.dtype.itemsize}"))
-    return f"__builtin_bit_cast({kind}, ({of}){int(bits):#x})"

@@ -90,7 +90,7 @@ def split_template(name: str) -> tuple[str, tuple[str, ...] | None]:
 
 
 def substitute(text: str, bindings: Mapping[str, str]) -> str:
-    """The text with names replaced, all at once; names behind `::` belong to someone else."""
+    """The text with names replaced, all at once; names behind `::` are of another scope."""
     if not bindings:
         return text
     names = "|".join(map(re.escape, bindings))

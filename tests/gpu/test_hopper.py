@@ -9,7 +9,7 @@ import pytest
 
 import jax_graphenc as jge
 from jax_graphenc.base.errors import CompilerNotFoundError
-from jax_graphenc.compiler import nvrtc
+from jax_graphenc.compiler import nvrtc_library
 
 # In the PTX manual's words: a core matrix is 8 rows of 16 bytes, one behind the other. Without
 # swizzle and with k as the fast dimension ("K-major"), an operand is core matrices in any regular
@@ -191,7 +191,7 @@ bulk_copy = jge.cuda_kernel(
 def test_both_compile_for_hopper():
     """Needs NVRTC, but no GPU."""
     try:
-        nvrtc.version()
+        nvrtc_library.version()
     except CompilerNotFoundError as error:
         pytest.skip(str(error))
 

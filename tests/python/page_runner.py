@@ -111,10 +111,10 @@ def main(report: str, *pages: str) -> None:
 
     import jax_graphenc as jge
     from jax_graphenc.base.options import current
-    from jax_graphenc.compiler import fatbin, nvrtc
+    from jax_graphenc.compiler import fatbin, nvrtc_library
 
     try:
-        nvrtc.version()
+        nvrtc_library.version()
         fatbin._load()
         exporting = True
     except jge.CompilerNotFoundError:

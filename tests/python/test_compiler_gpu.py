@@ -7,17 +7,18 @@ import pytest
 
 import jax_graphenc as jge
 from jax_graphenc.base.errors import CompilerNotFoundError, KernelCompileError
-from jax_graphenc.compiler import gpu, nvcc, nvrtc
+from jax_graphenc.compiler import cuda_headers, gpu, nvcc, nvrtc
 from jax_graphenc.compiler.diagnostics import UnknownKernelError
+from jax_graphenc.compiler.nvrtc_library import version
 from jax_graphenc.compiler.source import Source
 
 try:
-    nvrtc.version()
+    version()
 except CompilerNotFoundError as error:
     pytest.skip(str(error), allow_module_level=True)
 
 needs_nvcc = pytest.mark.skipif(nvcc.find() is None, reason="no nvcc here")
-needs_bundle = pytest.mark.skipif(nvrtc.version() < (13, 3), reason="NVRTC without its headers")
+needs_bundle = pytest.mark.skipif(version() < (13, 3), reason="NVRTC without its headers")
 
 SUM = """#include <cooperative_groups.h>
 #include <cuda/std/array>
@@ -42,8 +43,8 @@ NAMES = ("t<float, 2>", "ns::many", "none")
 @pytest.fixture(autouse=True)
 def forget():
     yield
-    nvrtc._bundled_headers.cache_clear()
-    nvrtc.toolkit_headers.cache_clear()
+    cuda_headers._bundled_headers.cache_clear()
+    cuda_headers.toolkit_headers.cache_clear()
 
 
 @pytest.fixture
@@ -53,8 +54,8 @@ def no_nvcc(monkeypatch):
 
 @pytest.fixture
 def no_toolkit(monkeypatch):
-    monkeypatch.setattr(nvrtc, "_pathfinder_headers", lambda _: [])
-    nvrtc.toolkit_headers.cache_clear()
+    monkeypatch.setattr(cuda_headers, "_pathfinder_headers", lambda _: [])
+    cuda_headers.toolkit_headers.cache_clear()
 
 
 def source(text, **more):
@@ -70,13 +71,13 @@ def test_headers_of_cccl_come_with_nvrtc(tmp_path):
     folder = tmp_path / "cache"
     image = gpu.compile_image(source(SUM), ["sum<float>"], "sm_90a", folder)
     assert image.entries[0].types == ("float const*", "float*")
-    major, minor = nvrtc.version()
+    major, minor = version()
     (unpacked,) = folder.iterdir()
     assert unpacked.name == f"nvrtc-{major}.{minor}-headers"
     assert unpacked.stat().st_mode & 0o077 == 0
     # Once: another process finds them.
     before = (unpacked / "cccl" / "cub" / "version.cuh").stat().st_mtime_ns
-    nvrtc._bundled_headers.cache_clear()
+    cuda_headers._bundled_headers.cache_clear()
     assert gpu.compile_image(source(SUM), ["sum<float>"], "sm_90a", folder).data == image.data
     assert (unpacked / "cccl" / "cub" / "version.cuh").stat().st_mtime_ns == before
 
@@ -92,8 +93,8 @@ def test_no_header_is_looked_for_outside_of_packages(tmp_path, monkeypatch):
         path.write_text("#error the toolkit was asked\n")
     for variable in ("CUDA_HOME", "CUDA_PATH"):
         monkeypatch.setenv(variable, str(toolkit))
-    monkeypatch.setattr(nvrtc, "_pathfinder_headers", lambda _: [toolkit / "include"])
-    nvrtc.toolkit_headers.cache_clear()
+    monkeypatch.setattr(cuda_headers, "_pathfinder_headers", lambda _: [toolkit / "include"])
+    cuda_headers.toolkit_headers.cache_clear()
     options = []
 
     def recorded(*arguments, real=nvrtc._options):
@@ -107,7 +108,7 @@ def test_no_header_is_looked_for_outside_of_packages(tmp_path, monkeypatch):
     folders = [re.fullmatch(r"(?:--include-path=|-I)(.*)", option) for option in options]
     found = [Path(match[1]).resolve() for match in folders if match]
     # What NVRTC brings along is unpacked into our own cache.
-    packages = [root.parent.resolve() for root in nvrtc._wheels()]
+    packages = [root.parent.resolve() for root in cuda_headers._wheels()]
     places = [*packages, Path(jge.__file__).parent.resolve(), cache.resolve()]
     assert [f for f in found if not any(f.is_relative_to(place) for place in places)] == []
     assert cache.resolve() in [f.parent for f in found]
@@ -122,22 +123,24 @@ def test_headers_are_put_only_where_nobody_else_can_write(tmp_path, trusted):
     if not trusted:
         folder.chmod(0o777)
         with pytest.warns(UserWarning, match="can be written by others"):
-            found = nvrtc.more_headers(folder)
+            found = cuda_headers.more_headers(folder)
     else:
-        found = nvrtc.more_headers(folder)
+        found = cuda_headers.more_headers(folder)
     assert found[0].is_dir()
     assert found[0].is_relative_to(tmp_path) == trusted
-    assert nvrtc.more_headers(None)[0].is_dir()
+    assert cuda_headers.more_headers(None)[0].is_dir()
 
 
 @pytest.mark.usefixtures("no_nvcc")
 def test_else_headers_of_cccl_come_from_a_toolkit(tmp_path, monkeypatch):
     (tmp_path / "cub").mkdir()
     (tmp_path / "cub" / "mine.cuh").write_text("#define MINE 1\n")
-    monkeypatch.setattr(nvrtc, "_bundled_headers", lambda _: ())
-    real = nvrtc._pathfinder_headers
+    monkeypatch.setattr(cuda_headers, "_bundled_headers", lambda _: ())
+    real = cuda_headers._pathfinder_headers
     places = {"cccl": [tmp_path]}
-    monkeypatch.setattr(nvrtc, "_pathfinder_headers", lambda name: places.get(name) or real(name))
+    monkeypatch.setattr(
+        cuda_headers, "_pathfinder_headers", lambda name: places.get(name) or real(name)
+    )
     text = '#include <cub/mine.cuh>\nextern "C" __global__ void k(int* x) { x[0] = MINE; }\n'
     gpu.compile_image(source(text), ["k"], "sm_90a")
     places["cccl"] = [tmp_path / "nothing"]
@@ -214,7 +217,7 @@ def test_nvcc_alone_is_enough(monkeypatch):
     def missing():
         raise CompilerNotFoundError("no NVRTC")
 
-    monkeypatch.setattr(nvrtc, "_load", missing)
+    monkeypatch.setattr(nvrtc, "load", missing)
     monkeypatch.setattr(nvrtc, "version", missing)
     nvrtc.identity.cache_clear()
     assert gpu.identity().startswith("no nvrtc; nvcc ")

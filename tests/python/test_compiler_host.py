@@ -22,7 +22,7 @@ from jax_graphenc.base.errors import (
     KernelCompileError,
     UnsupportedOnCpuError,
 )
-from jax_graphenc.compiler import host
+from jax_graphenc.compiler import cxx, host, process
 from jax_graphenc.compiler.diagnostics import UnknownKernelError
 from jax_graphenc.compiler.source import Image, Source
 
@@ -528,7 +528,7 @@ def test_no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_compiler_of_several_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    path = shlex.join(host.find_compiler())
+    path = shlex.join(cxx.find_compiler())
     monkeypatch.setenv("JAX_GRAPHENC_CXX", f"env 'LC_MESSAGES=C' {path}")
     assert compile_(SAXPY, "saxpy").entries[0].symbol == "saxpy"
     assert path in host.identity()
@@ -543,7 +543,7 @@ def test_compiler_that_hangs_is_killed(monkeypatch: pytest.MonkeyPatch, tmp_path
     )
     slow.chmod(slow.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("JAX_GRAPHENC_CXX", str(slow))
-    monkeypatch.setattr(host, "_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(process, "_TIMEOUT_S", 0.5)
     with pytest.raises(KernelCompileError, match=r"longer than 0\.5 s"):
         compile_(SAXPY, "saxpy")
     # The signal has been sent when the call returns; the kernel may take a moment to act on it.

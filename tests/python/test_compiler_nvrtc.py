@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from jax_graphenc.base.errors import CompilerNotFoundError, KernelCompileError
-from jax_graphenc.compiler import nvrtc
+from jax_graphenc.compiler import nvrtc, nvrtc_library
 from jax_graphenc.compiler.diagnostics import UnknownKernelError
-from jax_graphenc.compiler.nvrtc import parameter_sizes
+from jax_graphenc.compiler.ptx import parameter_sizes
 from jax_graphenc.compiler.source import Image, Source
 
 try:
-    nvrtc.version()
+    nvrtc_library.version()
 except CompilerNotFoundError as error:
     pytest.skip(str(error), allow_module_level=True)
 
@@ -179,7 +179,7 @@ def test_missing_library(monkeypatch: pytest.MonkeyPatch) -> None:
             raise ImportError(f"no {name}")
         return real(name, *args, **more)  # type: ignore[arg-type]
 
-    nvrtc._load.cache_clear()
+    nvrtc_library.load.cache_clear()
     monkeypatch.setattr(builtins, "__import__", no_cuda)
     with pytest.raises(CompilerNotFoundError, match=r'pip install "jax_graphenc\[cuda13\]"'):
         compile_(SAXPY, "saxpy")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from jax_graphenc.base.errors import KernelCompileError
-from jax_graphenc.compiler import host
+from jax_graphenc.compiler import cxx, host
 from jax_graphenc.compiler.compile import clear_memory, compile_counts, compile_source
 from jax_graphenc.compiler.demangle import demangle, parameter_types
 from jax_graphenc.compiler.diagnostics import UnknownKernelError
@@ -137,7 +137,7 @@ def test_a_header_that_is_only_asked_for_counts(tmp_path: Path) -> None:
 
 def test_the_compiler_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     compile_source(SOURCE, ["k"], "cpu", None)
-    monkeypatch.setenv("JAX_GRAPHENC_CXX", f"env A=1 {host.find_compiler()[0]}")
+    monkeypatch.setenv("JAX_GRAPHENC_CXX", f"env A=1 {cxx.find_compiler()[0]}")
     counted = Counted()
     compile_source(SOURCE, ["k"], "cpu", None)
     assert counted() == (1, 0, 0)

@@ -18,7 +18,7 @@ from jax.sharding import PartitionSpec as P
 import jax_graphenc as jge
 from jax_graphenc.base.errors import CompilerNotFoundError
 from jax_graphenc.cli import explain as command
-from jax_graphenc.compiler import nvrtc
+from jax_graphenc.compiler import nvrtc_library
 from jax_graphenc.explanation.groups import Run, runs
 from jax_graphenc.primitives.program import program_p
 from jax_graphenc.programs.program import Buffer, Memcpy, Memset, Program
@@ -305,7 +305,7 @@ def test_scratch_memory_is_what_xla_allocates():
 
 def needs_nvrtc():
     try:
-        nvrtc.version()
+        nvrtc_library.version()
     except CompilerNotFoundError as error:
         pytest.skip(str(error))
 

@@ -15,7 +15,7 @@ import jax_graphenc as jge
 from jax_graphenc import _core
 from jax_graphenc.base.errors import CompilerNotFoundError
 from jax_graphenc.base.options import current
-from jax_graphenc.compiler import fatbin, nvrtc
+from jax_graphenc.compiler import fatbin, nvrtc_library
 
 PRELUDE = r"""
 import jax, jax.export, jax.numpy as jnp
@@ -61,7 +61,7 @@ def needs(load):
     return pytest.mark.skipif(False, reason="")
 
 
-needs_nvrtc = needs(nvrtc.version)
+needs_nvrtc = needs(nvrtc_library.version)
 needs_fatbin = needs(fatbin._load)
 
 

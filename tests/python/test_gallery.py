@@ -20,7 +20,7 @@ import pytest
 
 import jax_graphenc as jge
 from jax_graphenc.base.errors import CompilerNotFoundError
-from jax_graphenc.compiler import nvrtc
+from jax_graphenc.compiler import nvrtc_library
 
 pytest.importorskip("rich", reason="needs the demo extra")
 
@@ -243,7 +243,7 @@ def test_a_wrong_kernel_is_noticed(gallery, monkeypatch, capsys):
 def test_compiles_for_gpus(gallery, name):
     """For an H100, by NVRTC; needs no GPU."""
     try:
-        nvrtc.version()
+        nvrtc_library.version()
     except CompilerNotFoundError as error:
         pytest.skip(str(error))
     module = gallery.load(name)

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jax_graphenc.signature.parse import Parameter, list_kernels, parse_signature
+from jax_graphenc.signature.parse import list_kernels, parse_signature
+from jax_graphenc.signature.signature import Parameter
 from jax_graphenc.signature.types import dtype_of, element_of, header_of, spelling_of
 
 
