@@ -14,6 +14,7 @@ from jax_graphenc.base.tracebacks import ends_at_caller
 from jax_graphenc.calls.call import CallParameter, KernelCall
 from jax_graphenc.calls.values import Keywords, concrete
 from jax_graphenc.kernels.kernel import CudaKernel
+from jax_graphenc.kernels.prepare import prepare
 from jax_graphenc.primitives.kernel import kernel_p
 
 Function = Callable[..., Sequence[Any]]
@@ -63,7 +64,7 @@ def check_kernel(
     jax.eval_shape(lambda *xs: kernel(*xs, **keywords), *arrays)  # refuses what a call refuses
     values = Keywords({k: concrete(v, k, kernel.__name__) for k, v in keywords.items()})
     shapes = tuple((x.shape, np.dtype(x.dtype)) for x in arrays)
-    call = replace(kernel.prepare(shapes, values), cpu="source")
+    call = replace(prepare(kernel.definition, shapes, values), cpu="source")
     rule = kernel.derivative
     if call.reference is None and (rule is None or not derivatives):
         raise ValueError(
