@@ -127,14 +127,26 @@ class _Check:
                     scale = np.max(np.abs(expected), initial=0)
                     self._measure(what, tangent, expected, digits, scale)
             else:
-                results, vjp = jax.vjp(function, x)
-                cotangents = [self._normal(result) for result in results]
-                (gradient,) = vjp(cotangents)
-                terms = [(_wide(c) * d).real for c, d in zip(cotangents, measured, strict=True)]
-                projected = np.sum(_wide(direction) * _wide(gradient)).real
                 what = f"gradient by input '{p.name}', along a random direction"
-                flat = np.concatenate([np.zeros(1), *map(np.ravel, terms)])
-                self._measure(what, projected, np.sum(flat), digits, np.sum(np.abs(flat)))
+                self._measure_gradient(what, function, x, direction, measured, digits)
+
+    def _measure_gradient(
+        self,
+        what: str,
+        function: Function,
+        x: np.ndarray[Any, Any],
+        direction: np.ndarray[Any, Any],
+        measured: Sequence[np.ndarray[Any, Any]],
+        digits: float,
+    ) -> None:
+        """Compares a gradient along a direction with what was measured along it."""
+        results, vjp = jax.vjp(function, x)
+        cotangents = [self._normal(result) for result in results]
+        (gradient,) = vjp(cotangents)
+        terms = [(_wide(c) * d).real for c, d in zip(cotangents, measured, strict=True)]
+        projected = np.sum(_wide(direction) * _wide(gradient)).real
+        flat = np.concatenate([np.zeros(1), *map(np.ravel, terms)])
+        self._measure(what, projected, np.sum(flat), digits, np.sum(np.abs(flat)))
 
     def _measure(self, what: str, actual: Any, expected: Any, digits: float, scale: float) -> None:
         """Compares with a finite difference, whose error is relative to what it is made of."""

@@ -81,6 +81,7 @@ class Definition:
             kernel of the user's own.
         described: the parameters, with placeholders for types that depend on dtypes; names and
             roles do not.
+        value_names: of the by-value parameters.
         defaults: ``values`` as scalars and functions.
         sharding_rule: ``sharding``, parsed.
     """
@@ -99,6 +100,7 @@ class Definition:
     sharding: str | Rule | None
     original: Original | None = None
     described: tuple[Parameter, ...] = field(init=False)
+    value_names: frozenset[str] = field(init=False)
     defaults: dict[str, Any] = field(init=False)
     sharding_rule: Rule | None = field(init=False)
 
@@ -111,6 +113,7 @@ class Definition:
         self._check_options()
         derive("zero_init", self._checked_zero_init())
         derive("described", describe(self.source, self.name, self.params))
+        derive("value_names", frozenset(p.name for p in self.described if p.role == "value"))
         self._check_placeholders()
         self._check_outputs()
         derive("defaults", self._checked_values())
@@ -225,11 +228,6 @@ class Definition:
     def pointers(self) -> tuple[Parameter, ...]:
         """The parameters that are no values."""
         return tuple(p for p in self.described if p.role != "value")
-
-    @property
-    def value_names(self) -> frozenset[str]:
-        """The by-value parameters."""
-        return frozenset(p.name for p in self.described if p.role == "value")
 
     def expression(self, dtypes: Sequence[np.dtype[Any]]) -> str:
         """The entry's name, with ``{x}`` replaced by the C++ type of input ``x``."""

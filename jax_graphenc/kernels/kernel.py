@@ -140,7 +140,7 @@ class CudaKernel:
             if traced:
                 return self._call_loading(arrays, keywords, traced)
             values = Keywords(
-                {k: concrete(value, k, definition.title) for k, value in keywords.items()}
+                {k: concrete(value, k, self.__name__) for k, value in keywords.items()}
             )
             options = current_options()
             observed = Observed(options.debug, options.debug or options.time_kernels)

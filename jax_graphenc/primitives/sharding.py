@@ -54,6 +54,21 @@ def _result_specs(call: KernelCall, operands: Sequence[Any]) -> list[PartitionSp
         names += [(None,) * len(shape) for shape, _ in outputs]
     else:
         names = names_of(call, all_shapes(call, operands))
+    split = _split_names(call, specs, names)
+    return [
+        PartitionSpec(*(split.get(name) if name else None for name in dims))
+        for dims in names[len(operands) :]
+    ]
+
+
+def _split_names(
+    call: KernelCall, specs: Sequence[tuple[Any, ...]], names: Sequence[Names]
+) -> dict[str, Any]:
+    """The mesh axes of each name, which all operands agree on.
+
+    Raises:
+        TypeError: where they do not, or a dimension without a name is split.
+    """
     split: dict[str, Any] = {}
     for p, spec, dims in zip(call.operands(), specs, names, strict=False):
         for axes, name in zip(spec, dims, strict=True):
@@ -80,10 +95,7 @@ def _result_specs(call: KernelCall, operands: Sequence[Any]) -> list[PartitionSp
                     f"kernel '{call.label}': '{taken[axis]}' and '{name}' are both sharded over "
                     f"{axis!r}, and every output has both: use jax.sharding.reshard on one"
                 )
-    return [
-        PartitionSpec(*(split.get(name) if name else None for name in dims))
-        for dims in names[len(operands) :]
-    ]
+    return split
 
 
 def names_of(call: KernelCall, shapes: Sequence[tuple[int, ...]]) -> list[Names]:
