@@ -42,6 +42,7 @@ class CallParameter:
         dtype: of the array behind a pointer, or of the value; ``None`` for a type that only the
             compiler knows.
         value: the bytes of a by-value parameter.
+        loaded: whether it points to a by-value parameter of the user's, which the kernel loads.
     """
 
     name: str
@@ -49,6 +50,7 @@ class CallParameter:
     declared: str
     dtype: np.dtype[Any] | None
     value: bytes = b""
+    loaded: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,8 @@ def cuda_kernel(
               element at ``x + blockIdx.z * n``, also in nested batches (examples/batched_grid.py).
               ``reference`` still gets one element at a time.
             - ``"expand_dims"``: the same, but inputs that are not batched have a dimension of 1 in
-              front. What is updated in place is repeated all the same.
+              front. What is updated in place is repeated all the same. With both, a batch in which
+              a by-value parameter differs from element to element is one of ``"nodes"``.
             - a function, ``rule(axis_size, in_batched, *inputs, **keywords) -> (outputs,
               out_batched)``, as ``jax.custom_batching.custom_vmap`` takes it: ``in_batched`` has a
               bool for each input, whose batch is its first dimension; ``out_batched`` one for each

@@ -83,7 +83,7 @@ class Definition:
             roles do not.
         value_names: of the by-value parameters.
         defaults: ``values`` as scalars and functions.
-        sharding_rule: ``sharding``, parsed.
+        sharding_rule: ``sharding``, parsed; it says nothing of traced values.
     """
 
     name: str
@@ -228,6 +228,12 @@ class Definition:
     def pointers(self) -> tuple[Parameter, ...]:
         """The parameters that are no values."""
         return tuple(p for p in self.described if p.role != "value")
+
+    @property
+    def loaded(self) -> frozenset[str]:
+        """The pointers to by-value parameters of the original's."""
+        positions = () if self.original is None else self.original.positions
+        return frozenset(self.inputs[i].name for i in positions)
 
     def expression(self, dtypes: Sequence[np.dtype[Any]]) -> str:
         """The entry's name, with ``{x}`` replaced by the C++ type of input ``x``."""

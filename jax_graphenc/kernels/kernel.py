@@ -167,7 +167,8 @@ class CudaKernel:
         call = prepare(definition, arrays, keywords, observed)
         call = replace(call, max_batch_nodes=max_batch_nodes)
         if call.sharding is not None:
-            sharding_rule.check(call.sharding, arrays, call.results, definition.title)
+            given, _ = definition.as_given(arrays)
+            sharding_rule.check(call.sharding, given, call.results, definition.title)
         values = all_values(definition, arrays, keywords).values
 
         def kernel(*inputs: Any) -> Any:

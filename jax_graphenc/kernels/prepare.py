@@ -69,7 +69,7 @@ def prepare(
         label=definition.label(dtypes),
         code=definition.code_for(dtypes),
         expression=definition.expression(dtypes),
-        parameters=_bound(parameters, inputs, results, values.values, name),
+        parameters=_bound(definition, parameters, inputs, results, values.values),
         results=results,
         **_evaluated(launch or definition.launch, functions, where, values),
         reference=definition.reference and Reference(definition.reference, values),
@@ -195,24 +195,26 @@ def _evaluated(
 
 
 def _bound(
+    definition: Definition,
     parameters: Sequence[Parameter],
     inputs: Mapping[str, Array],
     results: Sequence[Array],
     values: Mapping[str, Any],
-    kernel: str,
 ) -> tuple[CallParameter, ...]:
     """The parameters with what a call gives them."""
+    loaded = definition.loaded
     outputs = iter(results)
     bound = []
     for p in parameters:
         if p.role == "value":
             element = element_of(p.type)
             dtype = element[0] if element and element[1] == 1 else None
-            value = pack(values[p.name], dtype, p.name, p.type, kernel)
+            value = pack(values[p.name], dtype, p.name, p.type, definition.title)
             bound.append(CallParameter(p.name, p.role, p.type, dtype, value))
         else:
             dtype = inputs[p.name][1] if p.role == "in" else next(outputs)[1]
-            bound.append(CallParameter(p.name, p.role, str(p), dtype))
+            made = CallParameter(p.name, p.role, str(p), dtype, loaded=p.name in loaded)
+            bound.append(made)
     return tuple(bound)
 
 

@@ -101,10 +101,6 @@ def loading(definition: Definition, loads: Loads) -> Definition:
     pointers = [p.name for p in definition.described if p.is_input or p.name in types]
     positions = tuple(pointers.index(name) for name in types)
     original = Original(definition, tuple(types), positions)
-    sharding = definition.sharding_rule
-    if sharding is not None:
-        scalars = dict.fromkeys(types, ())
-        sharding = replace(sharding, inputs=tuple(original.join(sharding.inputs, scalars)))
     vmap, reference = definition.vmap, definition.reference
     return replace(
         definition,
@@ -119,7 +115,7 @@ def loading(definition: Definition, loads: Loads) -> Definition:
         values={name: x for name, x in definition.defaults.items() if name not in types},
         reference=reference and _AsKeywords(reference, original),
         vmap=_batching_rule(vmap, original) if callable(vmap) else vmap,
-        sharding=sharding,
+        sharding=definition.sharding_rule,
         original=original,
     )
 

@@ -43,13 +43,18 @@ def batch(
     if size == 0:
         shapes = call.batched_results()
         results = [jnp.zeros((0, *shape), dtype) for shape, dtype in shapes]
-    elif call.vmap == "nodes":
-        results = _as_nodes(kernel, call, size, mapped, moved)
     elif call.vmap == "sequential":
         results = _in_chunks(kernel, call, 1, mapped, moved)
+    elif call.vmap == "nodes" or call.batch or _maps_a_value(call, mapped):
+        results = _as_nodes(kernel, call, size, mapped, moved)
     else:
         results = _as_one_launch(kernel, call, size, mapped, moved)
     return results, [0] * len(results)
+
+
+def _maps_a_value(call: KernelCall, mapped: Sequence[bool]) -> bool:
+    """Whether a by-value parameter differs between elements: no one launch has several."""
+    return any(m and p.loaded for m, p in zip(mapped, call.operands(), strict=True))
 
 
 def _as_nodes(
@@ -91,13 +96,13 @@ def _as_one_launch(
 ) -> list[Any]:
     """The kernel for arrays with one more dimension in front, as ``jax.ffi.ffi_call`` does it."""
     # What is updated in place becomes an output, of which each element has its own.
-    whole = [
-        m or call.vmap == "broadcast_all" or p.role == "inout"
+    sizes = [
+        None if p.loaded else size if m or call.vmap == "broadcast_all" or p.role == "inout" else 1
         for m, p in zip(mapped, call.operands(), strict=True)
     ]
     operands = [
-        x if m else jnp.broadcast_to(x, (size if w else 1, *x.shape))
-        for x, m, w in zip(operands, mapped, whole, strict=True)
+        x if m or n is None else jnp.broadcast_to(x, (n, *x.shape))
+        for x, m, n in zip(operands, mapped, sizes, strict=True)
     ]
     pure = [
         jax.ShapeDtypeStruct((size, *shape), dtype)
@@ -114,7 +119,7 @@ def _as_one_launch(
         )
         raise
     if call.reference is not None:
-        function = _Mapped(call.reference.function, size, tuple(whole))
+        function = _Mapped(call.reference.function, size, tuple(sizes))
         larger = replace(larger, reference=Reference(function, call.reference.keywords))
     results: list[Any] = kernel.bind(*operands, call=larger)
     return results
@@ -122,15 +127,21 @@ def _as_one_launch(
 
 @dataclass(frozen=True, slots=True)
 class _Mapped:
-    """A function of one element as a function of batches; all elements share a batch of one."""
+    """A function of one element as a function of arrays with the dimension of the batch in front.
+
+    All elements share an input of which there is one, and one without the dimension.
+    """
 
     function: Callable[..., Any]
     size: int
-    whole: tuple[bool, ...]
+    sizes: tuple[int | None, ...]
 
     def __call__(self, *inputs: Any, **keywords: Any) -> Any:
-        rows = [x if w else x[0] for x, w in zip(inputs, self.whole, strict=True)]
-        axes = [0 if w else None for w in self.whole]
+        axes = [None if n is None or n < self.size else 0 for n in self.sizes]
+        rows = [
+            x if n is None or axis == 0 else x[0]
+            for x, n, axis in zip(inputs, self.sizes, axes, strict=True)
+        ]
         return jax.vmap(lambda *xs: self.function(*xs, **keywords), axes, axis_size=self.size)(
             *rows
         )
