@@ -55,6 +55,35 @@ def _jvp(primals: Any, tangents: Any, *, call: KernelCall, **_: Any) -> tuple[li
     )
 
 
+def _transpose(
+    cotangents: Sequence[Any], *operands: Any, call: KernelCall, **_: Any
+) -> Sequence[Any]:
+    """The transpose of the reference, for a kernel that is linear in what is not known."""
+    if call.reference is None:
+        raise NotImplementedError(
+            f"kernel '{call.label}' cannot be transposed, as jax.grad does with what is linear in "
+            "a rule of defjvp: give cuda_kernel(..., reference=) the same function in jax.numpy, "
+            f"or rules for jax.grad with {call.name}.defvjp(fwd, bwd)"
+        )
+    linear = [ad.is_undefined_primal(x) for x in operands]
+    inexact = [jax.numpy.issubdtype(dtype, jax.numpy.inexact) for _, dtype in call.results]
+
+    def of_linear(*xs: Any) -> list[Any]:
+        rest = iter(xs)
+        whole = [next(rest) if m else x for x, m in zip(operands, linear, strict=True)]
+        outputs = zip(call.run_reference(*whole), inexact, strict=True)
+        return [x for x, is_inexact in outputs if is_inexact]
+
+    avals = [x.aval for x, m in zip(operands, linear, strict=True) if m]
+    given = [
+        ad.instantiate_zeros(ct)
+        for ct, is_inexact in zip(cotangents, inexact, strict=True)
+        if is_inexact
+    ]
+    found = iter(jax.linear_transpose(of_linear, *avals)(given))
+    return [next(found) if m else None for m in linear]
+
+
 def _lower(
     platform: str, ctx: mlir.LoweringRuleContext, *operands: Any, call: KernelCall, **_: Any
 ) -> Sequence[Any]:
@@ -93,6 +122,7 @@ def _lower_reference(
 kernel_p.def_impl(functools.partial(xla.apply_primitive, kernel_p))
 kernel_p.def_abstract_eval(_abstract_eval)
 ad.primitive_jvps[kernel_p] = _jvp
+ad.primitive_transposes[kernel_p] = _transpose
 batching.primitive_batchers[kernel_p] = functools.partial(batch, kernel_p)
 for _platform in ("cpu", "cuda"):
     mlir.register_lowering(kernel_p, functools.partial(_lower, _platform), platform=_platform)
