@@ -452,6 +452,23 @@ def test_arrays_sharded_over_explicit_axes_are_refused(saxpy):
 # ---------------------------------------------------------------------- caches and threads
 
 
+def test_the_order_of_keywords_specializes_nothing(xy):
+    seen = []
+    kernel = make_saxpy(grid=lambda x, y, *, a, n: seen.append(a) or jge.cdiv(n, 256))
+    x, y = xy
+    for traced in (False, True):
+        f = jax.jit(lambda x, a: (kernel(x, y, a=a, n=1000), kernel(x, y, n=1000, a=a)))
+        first, second = f(x, 2.0) if traced else f.__wrapped__(x, 2.0)
+        np.testing.assert_array_equal(first, second)
+        assert len(seen) == 1
+        seen.clear()
+    with jge.Encoder(jax.devices("cpu")[0]) as encoder:
+        out = np.zeros_like(x)
+        encoder.append(kernel, np.asarray(x), np.asarray(y), out, a=2.0, n=1000)
+        encoder.append(kernel, np.asarray(x), np.asarray(y), out, n=1000, a=2.0)
+    assert len(seen) == 1
+
+
 def test_a_new_value_compiles_no_kernel(xy):
     kernel = make_saxpy()
     x, y = xy
