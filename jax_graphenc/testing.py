@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from jax_graphenc.base.tracebacks import ends_at_caller
 from jax_graphenc.calls.call import CallParameter, KernelCall
 from jax_graphenc.calls.values import Keywords, concrete
 from jax_graphenc.kernels.kernel import CudaKernel
+from jax_graphenc.kernels.prepare import prepare
 from jax_graphenc.primitives.kernel import kernel_p
 
 Function = Callable[..., Sequence[Any]]
@@ -37,6 +38,10 @@ def check_kernel(
     and those of ``defvjp`` and ``defjvp`` with the reference's element by element. Inputs and
     outputs of integers have no derivatives; for floats of less than 32 bits finite differences say
     nothing, and only the reference is asked. Choose inputs where the function is smooth.
+
+    A kernel whose ``vmap`` is ``"broadcast_all"``, ``"expand_dims"`` or a rule of the user's is
+    also called in batches of two, of all inputs, of each alone and of its floating by-value
+    parameters, and compared with a call for each element.
 
     Args:
         kernel: made by ``cuda_kernel``. One without a reference is held to finite differences
@@ -63,7 +68,8 @@ def check_kernel(
     jax.eval_shape(lambda *xs: kernel(*xs, **keywords), *arrays)  # refuses what a call refuses
     values = Keywords({k: concrete(v, k, kernel.__name__) for k, v in keywords.items()})
     shapes = tuple((x.shape, np.dtype(x.dtype)) for x in arrays)
-    call = replace(kernel.prepare(shapes, values), cpu="source")
+    source = CudaKernel(replace(kernel.definition, cpu="source"))
+    call = prepare(source.definition, shapes, values)
     rule = kernel.derivative
     if call.reference is None and (rule is None or not derivatives):
         raise ValueError(
@@ -73,6 +79,8 @@ def check_kernel(
     check = _Check(call, lambda *xs: _listed(kernel(*xs, **keywords)), arrays, rtol, atol)
     if call.reference is not None:
         check.values()
+    if call.vmap not in ("nodes", "sequential", None):
+        check.batches(source, keywords)
     if derivatives and rule is not None:
         check.differences(rule)
         if kernel.has_own_rule and call.reference is not None:
@@ -100,6 +108,54 @@ class _Check:
         expected = self._call.run_reference(*self._inputs)
         self._compare("output '{}'", self._outputs, self._source(*self._inputs), expected)
 
+    def batches(self, kernel: CudaKernel, keywords: Mapping[str, Any]) -> None:
+        """``jax.vmap`` of the kernel against a call for each of two elements."""
+        count = len(self._inputs)
+        alone = [[i == k for i in range(count)] for k in range(count)]
+        for mapped in [[True] * count, *(alone if count > 1 else ())]:
+            if any(mapped):
+                self._compare_batch(kernel, mapped, keywords, {})
+        floats = {k: v for k, v in keywords.items() if _is_inexact(np.asarray(v).dtype)}
+        if not floats or callable(kernel.definition.vmap):
+            return
+        try:
+            jax.eval_shape(lambda values: kernel(*self._inputs, **{**keywords, **values}), floats)
+        except TypeError:  # it shapes the launch, or the kernel cannot be made to load it
+            return
+        self._compare_batch(kernel, [False] * count, keywords, floats)
+
+    def _compare_batch(
+        self,
+        kernel: CudaKernel,
+        mapped: Sequence[bool],
+        keywords: Mapping[str, Any],
+        floats: Mapping[str, Any],
+    ) -> None:
+        """Compares batches of some inputs and by-value parameters."""
+
+        def call(inputs: Sequence[Any], values: Mapping[str, Any]) -> Any:
+            return _listed(kernel(*inputs, **{**keywords, **values}))
+
+        def element(which: int) -> tuple[list[Any], dict[str, Any]]:
+            inputs = zip(self._inputs, mapped, strict=True)
+            return (
+                [_nudged(x, which) if m else x for x, m in inputs],
+                {k: _nudged(v, which) for k, v in floats.items()},
+            )
+
+        def stack(axis: int | None, *xs: Any) -> Any:
+            return xs[0] if axis is None else jnp.stack(xs)
+
+        elements = [element(0), element(1)]
+        axes = ([0 if m else None for m in mapped], dict.fromkeys(floats, 0))
+        batch = jax.tree.map(stack, axes, *elements, is_leaf=lambda x: x is None)
+        actual = jax.jit(jax.vmap(call, axes))(*batch)
+        names = [p.name for p, m in zip(self._call.operands(), mapped, strict=True) if m]
+        what = f"output '{{}}', in a batch of {', '.join((*names, *floats))}"
+        for i, given in enumerate(elements):
+            # Not traced: a value that is not mapped is part of the program.
+            self._compare(what, self._outputs, [x[i] for x in actual], call(*given))
+
     def differences(self, rule: str) -> None:
         """Finite differences, in one direction of each input."""
         for i, p in enumerate(self._call.operands()):
@@ -126,14 +182,26 @@ class _Check:
                     scale = np.max(np.abs(expected), initial=0)
                     self._measure(what, tangent, expected, digits, scale)
             else:
-                results, vjp = jax.vjp(function, x)
-                cotangents = [self._normal(result) for result in results]
-                (gradient,) = vjp(cotangents)
-                terms = [(_wide(c) * d).real for c, d in zip(cotangents, measured, strict=True)]
-                projected = np.sum(_wide(direction) * _wide(gradient)).real
                 what = f"gradient by input '{p.name}', along a random direction"
-                flat = np.concatenate([np.zeros(1), *map(np.ravel, terms)])
-                self._measure(what, projected, np.sum(flat), digits, np.sum(np.abs(flat)))
+                self._measure_gradient(what, function, x, direction, measured, digits)
+
+    def _measure_gradient(
+        self,
+        what: str,
+        function: Function,
+        x: np.ndarray[Any, Any],
+        direction: np.ndarray[Any, Any],
+        measured: Sequence[np.ndarray[Any, Any]],
+        digits: float,
+    ) -> None:
+        """Compares a gradient along a direction with what was measured along it."""
+        results, vjp = jax.vjp(function, x)
+        cotangents = [self._normal(result) for result in results]
+        (gradient,) = vjp(cotangents)
+        terms = [(_wide(c) * d).real for c, d in zip(cotangents, measured, strict=True)]
+        projected = np.sum(_wide(direction) * _wide(gradient)).real
+        flat = np.concatenate([np.zeros(1), *map(np.ravel, terms)])
+        self._measure(what, projected, np.sum(flat), digits, np.sum(np.abs(flat)))
 
     def _measure(self, what: str, actual: Any, expected: Any, digits: float, scale: float) -> None:
         """Compares with a finite difference, whose error is relative to what it is made of."""
@@ -195,6 +263,14 @@ class _Check:
 
 def _listed(results: Any) -> list[Any]:
     return list(results) if isinstance(results, tuple) else [results]
+
+
+def _nudged(x: Any, times: int) -> Any:
+    """A number nearby, for floats; the step is that of finite differences."""
+    x = jnp.asarray(x)
+    if not _is_inexact(x.dtype):
+        return x
+    return x + (times * _epsilon(x.dtype) ** (1 / 3) * jnp.maximum(1, jnp.abs(x))).astype(x.dtype)
 
 
 def _is_inexact(dtype: Any) -> bool:

@@ -208,6 +208,11 @@ def results(
     )
 
 
+def returned(outputs: Sequence[Any]) -> Any:
+    """Outputs as a kernel's function returns them: one alone, several as a tuple."""
+    return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+
 def _as_arrays(shapes: Any, kernel: str) -> tuple[Array, ...]:
     many: Sequence[Any] = shapes if isinstance(shapes, tuple | list) else (shapes,)
     found = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,20 +10,20 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jax_graphenc.base.errors import UnsupportedOnCpuError
-from jax_graphenc.base.options import current as current_options
 from jax_graphenc.base.shapes import Array, Dim3
+from jax_graphenc.calls.code import Code
 from jax_graphenc.calls.parameters import Role
 from jax_graphenc.calls.sharding_rule import Rule
 from jax_graphenc.calls.values import Keywords
-from jax_graphenc.compiler import fatbin
-from jax_graphenc.compiler.compile import CPU_TARGETS, compile_source
-from jax_graphenc.compiler.diagnostics import UnknownKernelError
-from jax_graphenc.compiler.source import Entry, Source
-from jax_graphenc.signature.parse import list_kernels
 
 SLOT_BYTES = 256
 """Memory of a program's own begins at multiples of this, which suits every load that CUDA has."""
+
+VMAP_METHODS = ("nodes", "sequential", "expand_dims", "broadcast_all")
+"""What ``vmap=`` can be, beside ``None`` and a function."""
+
+DEFAULT_VMAP = "nodes"
+DEFAULT_ALIGNMENT = 16  # bytes: float4, the widest load
 
 
 def bare_name(expression: str) -> str:
@@ -43,6 +42,7 @@ class CallParameter:
         dtype: of the array behind a pointer, or of the value; ``None`` for a type that only the
             compiler knows.
         value: the bytes of a by-value parameter.
+        loaded: whether it points to a by-value parameter of the user's, which the kernel loads.
     """
 
     name: str
@@ -50,82 +50,7 @@ class CallParameter:
     declared: str
     dtype: np.dtype[Any] | None
     value: bytes = b""
-
-
-@dataclass(frozen=True, slots=True)
-class CudaSource:
-    """Kernels as CUDA C++; compiled for whatever platform a call is lowered for."""
-
-    source: Source
-
-    def image(self, expression: str, targets: Sequence[str]) -> tuple[bytes, Entry]:
-        """Compiles, or finds in the cache; raises what the compiler raises.
-
-        Raises:
-            TypeError: if the kernel's parameters are not the same on all targets.
-        """
-        expressions = [expression]
-        if targets[0] not in CPU_TARGETS:
-            # A GPU image holds every extern "C" kernel of the source anyway: one image for all.
-            expressions += [k for k in _extern_c_kernels(self.source) if k != expression]
-            expressions.sort()
-        folder = current_options().cache_dir
-        try:
-            images = [compile_source(self.source, expressions, t, folder) for t in targets]
-        except UnknownKernelError as error:
-            there = ", ".join(_kernels(self.source)) or "none"
-            raise UnknownKernelError(f"{error}; its kernels are: {there}", error.log) from None
-        entries = [image.entries[expressions.index(expression)] for image in images]
-        for target, entry in zip(targets, entries, strict=True):
-            if entry != entries[0]:
-                raise TypeError(
-                    f"kernel '{expression}' is {_spelled(entries[0])} on {targets[0]} and "
-                    f"{_spelled(entry)} on {target}: one call takes the same parameters "
-                    "everywhere, so lower for one of them at a time"
-                )
-        if len(images) == 1:
-            return images[0].data, entries[0]
-        pairs = zip(targets, images, strict=True)
-        return fatbin.join(tuple((target, image.data) for target, image in pairs)), entries[0]
-
-
-def _spelled(entry: Entry) -> str:
-    return f"{entry.symbol}({', '.join(entry.types)})"
-
-
-@functools.lru_cache(maxsize=256)
-def _extern_c_kernels(source: Source) -> tuple[str, ...]:
-    kernels = list_kernels(source.text, defines=dict(source.defines), filename=source.filename)
-    return tuple(k.name.rpartition("::")[2] for k in kernels if k.extern_c)
-
-
-def _kernels(source: Source) -> list[str]:
-    kernels = list_kernels(source.text, defines=dict(source.defines), filename=source.filename)
-    return list(dict.fromkeys(k.name for k in kernels))
-
-
-@dataclass(frozen=True, slots=True)
-class Prebuilt:
-    """Kernels as images, by platform: ``(("cuda", cubin), ("cpu", shared object))``."""
-
-    images: tuple[tuple[str, bytes], ...]
-
-    def image(self, expression: str, targets: Sequence[str]) -> tuple[bytes, Entry | None]:
-        """Picks the platform's image; the names in it are the user's business.
-
-        Raises:
-            UnsupportedOnCpuError: if there is none for the CPU.
-            ValueError: if there is none for CUDA.
-        """
-        platform = "cpu" if targets[0] in CPU_TARGETS else "cuda"
-        images = dict(self.images)
-        if platform not in images:
-            kind = UnsupportedOnCpuError if platform == "cpu" else ValueError
-            raise kind(
-                f"kernel '{expression}' was given as an image for {', '.join(images)} and is "
-                f"called on {platform}; give its source, an image for {platform}, or reference="
-            )
-        return images[platform], None
+    loaded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +116,7 @@ class KernelCall:
     """
 
     label: str
-    code: CudaSource | Prebuilt
+    code: Code
     expression: str
     parameters: tuple[CallParameter, ...]
     results: tuple[Array, ...]
@@ -202,12 +127,12 @@ class KernelCall:
     cooperative: bool = False
     reference: Reference | None = None
     cpu: str = "auto"
-    vmap: str | BatchingRule | None = None
+    vmap: str | BatchingRule | None = DEFAULT_VMAP
     remake: Callable[[Sequence[Array], Sequence[Any] | None], KernelCall] | None = None
     max_batch_nodes: int = 256
     observed: Observed = NOT_OBSERVED
     zero_init: tuple[str, ...] = ()
-    alignment: int = 16
+    alignment: int = DEFAULT_ALIGNMENT
     batch: tuple[tuple[int, tuple[bool, ...]], ...] = ()
     sharding: Rule | None = None
 

@@ -153,7 +153,7 @@ def _overridden(parameter: Parameter, text: str) -> Parameter:
 def hidden_pointers(
     source: Source | None, parameters: Sequence[Parameter], keywords: Mapping[str, object]
 ) -> str:
-    """What to write if by-value parameters that nobody gave are pointers under another name."""
+    """What to write if missing by-value parameters are pointers under another name."""
     hints = []
     for p in parameters if source else ():
         if p.role != "value" or p.name in keywords or element_of(p.type) is not None:

@@ -60,16 +60,23 @@ def parse(text: str, inputs: Sequence[str], outputs: Sequence[str], spelled: str
         rule = replace(rule, inputs=((),))
     if not rule.outputs and len(outputs) == 1:
         rule = replace(rule, outputs=((),))
-    for what, names, arrays in (
-        ("inputs", inputs, rule.inputs),
-        ("outputs", outputs, rule.outputs),
-    ):
-        if len(names) != len(arrays):
-            counted = what if len(arrays) != 1 else what.removesuffix("s")
-            raise ValueError(
-                f"{where} describes {len(arrays)} {counted}; the kernel has {len(names)} "
-                f"({', '.join(names) or 'none'})"
-            )
+    _check_count("inputs", rule.inputs, inputs, where)
+    _check_count("outputs", rule.outputs, outputs, where)
+    _check_split(rule, where)
+    return rule
+
+
+def _check_count(what: str, arrays: Sequence[object], names: Sequence[str], where: str) -> None:
+    if len(names) != len(arrays):
+        counted = what if len(arrays) != 1 else what.removesuffix("s")
+        raise ValueError(
+            f"{where} describes {len(arrays)} {counted}; the kernel has {len(names)} "
+            f"({', '.join(names) or 'none'})"
+        )
+
+
+def _check_split(rule: Rule, where: str) -> None:
+    """Refuses names that a device could not split by."""
     for word in {w: None for words in (*rule.inputs, *rule.outputs) for w in words if w != "_"}:
         # Each device computes a part of every output, or the parts would not fit together.
         if not all(word in words for words in rule.outputs):
@@ -82,7 +89,6 @@ def parse(text: str, inputs: Sequence[str], outputs: Sequence[str], spelled: str
                 f"{where}: '{word}' is a dimension of no input, so that a device could not tell "
                 "which part of it is its own; write _"
             )
-    return rule
 
 
 def _words(part: str, where: str) -> tuple[str, ...]:

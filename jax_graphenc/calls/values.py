@@ -13,13 +13,16 @@ from jax_graphenc.signature.types import element_of
 
 
 class Keywords:
-    """The keywords of a call, compared by what would pack or print differently (-0.0, 1, True)."""
+    """The keywords of a call, in any order, compared by what would pack or print differently.
+
+    That tells 0.0 from -0.0, and 1 from 1.0 and True.
+    """
 
     __slots__ = ("_key", "values")
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self.values = dict(values)
-        self._key = tuple((name, _key(value)) for name, value in self.values.items())
+        self._key = tuple(sorted((name, _key(value)) for name, value in self.values.items()))
 
     def __hash__(self) -> int:
         return hash(self._key)

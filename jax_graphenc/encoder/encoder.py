@@ -20,13 +20,13 @@ from jax_graphenc.base.shapes import Array
 from jax_graphenc.base.tracebacks import ends_at_caller
 from jax_graphenc.calls import arguments, launch
 from jax_graphenc.calls.call import Observed
-from jax_graphenc.calls.parameters import Parameter, spell
 from jax_graphenc.calls.values import Keywords, concrete
 from jax_graphenc.devices.capturing import capturing
 from jax_graphenc.devices.device_info import driver_of
 from jax_graphenc.devices.target import Target, architecture
 from jax_graphenc.encoder.memory import Memory, memory_of
 from jax_graphenc.kernels.kernel import CudaKernel
+from jax_graphenc.kernels.prepare import prepare
 from jax_graphenc.programs.builder import ProgramBuilder
 from jax_graphenc.programs.compiled_call import compile_for
 
@@ -125,7 +125,7 @@ class Encoder:
             launches["shared_mem"] = launch.integer(shared_mem, "shared_mem", name)
         if cooperative is not None:
             launches["cooperative"] = bool(cooperative)
-        pointers = kernel.pointers
+        pointers = kernel.definition.pointers
         if len(arrays) != len(pointers):
             names = ", ".join(p.name for p in pointers)
             raise TypeError(
@@ -296,16 +296,23 @@ def _program(
     debug: bool = False,
 ) -> _core.Program:
     """A program of one launch; ``arrays`` are shape and dtype behind each pointer."""
-    pointers = kernel.pointers
+    pointers = kernel.definition.pointers
     inputs = [a for p, a in zip(pointers, arrays, strict=True) if p.is_input]
     outputs = [a for p, a in zip(pointers, arrays, strict=True) if p.role == "out"]
     dtypes = [dtype for _, dtype in inputs]
-    parameters: Sequence[Parameter] = kernel.parameters(dtypes)
-    spelled = spell(kernel.expression(dtypes), parameters)
-    arguments.check_outputs(spelled, parameters, [dtype for _, dtype in outputs])
-    structs = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in outputs]
-    call = kernel.prepare(
-        inputs, keywords, Observed(checked=debug), out_shape=structs, **dict(launches)
+    definition = kernel.definition
+    arguments.check_outputs(
+        definition.spelled(dtypes),
+        definition.parameters(dtypes),
+        [dtype for _, dtype in outputs],
+    )
+    call = prepare(
+        definition,
+        inputs,
+        keywords,
+        Observed(checked=debug),
+        out_shape=[jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in outputs],
+        launch=replace(definition.launch, **dict(launches)),
     )
     # The arrays are the caller's, who has set and aligned them as the kernel needs.
     call = replace(call, zero_init=(), alignment=1)

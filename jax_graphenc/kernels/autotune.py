@@ -21,7 +21,7 @@ from jax_graphenc.base.options import current as current_options
 from jax_graphenc.base.timing import alternate
 from jax_graphenc.base.tracebacks import ends_at_caller, warn
 from jax_graphenc.calls.arguments import as_array
-from jax_graphenc.calls.call import Prebuilt
+from jax_graphenc.calls.code import Prebuilt
 from jax_graphenc.compiler import cache
 from jax_graphenc.compiler.compile import source_digest
 from jax_graphenc.devices import target
@@ -150,8 +150,8 @@ class Autotuned:
         info = _core.device_info(driver, device.local_hardware_id or 0)
         architecture = "cpu" if driver == "host" else target.architecture(info)
         codes = []
-        for kernel in (kernel.current() for kernel in self._variants):
-            code, expression = kernel.code(dtypes), kernel.expression(dtypes)
+        for definition in (kernel.current().definition for kernel in self._variants):
+            code, expression = definition.code_for(dtypes), definition.expression(dtypes)
             if isinstance(code, Prebuilt):
                 images = b"".join(data for _, data in code.images)
                 codes.append(f"{expression} {hashlib.sha256(images).hexdigest()}")

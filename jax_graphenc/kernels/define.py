@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-import copy
-import functools
-import linecache
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from jax_graphenc.base.errors import telling
-from jax_graphenc.base.tracebacks import PACKAGE, ends_at_caller
-from jax_graphenc.calls.call import CudaSource, Prebuilt
+from jax_graphenc.base.tracebacks import ends_at_caller
+from jax_graphenc.calls.call import DEFAULT_ALIGNMENT, DEFAULT_VMAP
+from jax_graphenc.calls.code import Code, CudaSource
 from jax_graphenc.calls.parameters import check_params
 from jax_graphenc.compiler.files import FollowedSource
-from jax_graphenc.compiler.source import Source
+from jax_graphenc.kernels.definition import Definition, Launch
 from jax_graphenc.kernels.kernel import CudaKernel
-from jax_graphenc.signature.globals import with_globals
-
-_IMAGE_SUFFIXES = (".ptx", ".cubin", ".fatbin")
-_MACRO_TYPES = (bool, int, float, np.integer, np.floating, str, type(None))
-MODULE = "module"
-"""What the source of a module is called, which is not one kernel's."""
-
-_PATH_SUFFIXES = (*_IMAGE_SUFFIXES, ".cu", ".cuh", ".cc", ".cpp", ".h", ".hpp")
+from jax_graphenc.kernels.sources import follow, prebuilt, read_image, refuse_for_images
 
 
 @ends_at_caller
@@ -45,8 +32,8 @@ def cuda_kernel(
     cluster: Any = 1,
     cooperative: bool = False,
     zero_init: Sequence[str] = (),
-    alignment: int = 16,
-    vmap: str | Callable[..., Any] | None = "nodes",
+    alignment: int = DEFAULT_ALIGNMENT,
+    vmap: str | Callable[..., Any] | None = DEFAULT_VMAP,
     cpu: str = "auto",
     values: Mapping[str, Any] | None = None,
     sharding: str | None = None,
@@ -113,7 +100,8 @@ def cuda_kernel(
               element at ``x + blockIdx.z * n``, also in nested batches (examples/batched_grid.py).
               ``reference`` still gets one element at a time.
             - ``"expand_dims"``: the same, but inputs that are not batched have a dimension of 1 in
-              front. What is updated in place is repeated all the same.
+              front. What is updated in place is repeated all the same. With both, a batch in which
+              a by-value parameter differs from element to element is one of ``"nodes"``.
             - a function, ``rule(axis_size, in_batched, *inputs, **keywords) -> (outputs,
               out_batched)``, as ``jax.custom_batching.custom_vmap`` takes it: ``in_batched`` has a
               bool for each input, whose batch is its first dimension; ``out_batched`` one for each
@@ -157,11 +145,11 @@ def cuda_kernel(
     """
     with telling(f"kernel '{name}'"):
         checked = check_params(params)
-    code: CudaSource | Prebuilt
-    files = None
+    code: Code
+    files = version = None
     image = read_image(source)
     if isinstance(image, bytes | Mapping):
-        code = _prebuilt(image, name)
+        code = prebuilt(image, name)
         if not checked:
             raise ValueError(
                 f"kernel '{name}' is given as an image, which does not tell what its parameters "
@@ -170,26 +158,23 @@ def cuda_kernel(
         refuse_for_images(name, defines, options, include_dirs, globals)
     else:
         files = follow(image, name, defines, options, include_dirs, globals)
-        code = CudaSource(files.current().source)
-    return CudaKernel(
-        code,
-        name,
-        files=files,
+        version = files.current()
+        code = CudaSource(version.source)
+    definition = Definition(
+        name=name,
+        code=code,
+        launch=Launch(grid, block, shared_mem, cluster, cooperative),
         out_shape=out_shape,
-        grid=grid,
-        block=block,
-        shared_mem=shared_mem,
         params=checked,
+        values=values or {},
         reference=reference,
-        cluster=cluster,
-        cooperative=cooperative,
         zero_init=zero_init,
         alignment=alignment,
         vmap=vmap,
         cpu=cpu,
-        values=values or {},
-        sharding_rule=sharding,
+        sharding=sharding,
     )
+    return CudaKernel(definition, files=files, version=version)
 
 
 _LAUNCH = ("block", "grid", "shared_mem", "cluster")
@@ -230,8 +215,8 @@ def kernel_call(
     cluster: Any = 1,
     cooperative: bool = False,
     zero_init: Sequence[str] = (),
-    alignment: int = 16,
-    vmap: str | Callable[..., Any] | None = "nodes",
+    alignment: int = DEFAULT_ALIGNMENT,
+    vmap: str | Callable[..., Any] | None = DEFAULT_VMAP,
     cpu: str = "auto",
     values: Mapping[str, Any] | None = None,
     sharding: str | None = None,
@@ -288,186 +273,3 @@ def kernel_call(
         values=values,
         sharding=sharding,
     )
-
-
-def _prebuilt(image: bytes | Mapping[str, bytes], name: str) -> Prebuilt:
-    images = {"cuda": image} if isinstance(image, bytes) else dict(image)
-    if wrong := set(images) - {"cuda", "cpu"}:
-        raise ValueError(
-            f"kernel '{name}': an image for {', '.join(map(repr, sorted(wrong)))}: the platforms "
-            "are 'cuda' and 'cpu'"
-        )
-    for data in images.values():
-        if not isinstance(data, bytes) or not data:
-            raise TypeError(f"kernel '{name}': an image is bytes that are not empty; got {data!r}")
-        if b"__global__" in data and data.isascii() and b".version" not in data:
-            raise TypeError(
-                f"kernel '{name}': bytes are taken for an image, and these are CUDA source: "
-                "pass a string, source.decode()"
-            )
-    return Prebuilt(tuple(sorted(images.items())))
-
-
-def read_image(source: Any) -> Any:
-    """The bytes of an image that is given by its path; anything else as it is."""
-    if isinstance(source, Path) and source.suffix in _IMAGE_SUFFIXES:
-        return source.read_bytes()
-    return source
-
-
-def refuse_for_images(name: str, *of_source: Any) -> None:
-    """Refuses what only a source has.
-
-    Raises:
-        TypeError: if any is given.
-    """
-    if any(of_source):
-        raise TypeError(
-            f"kernel '{name}' is given as an image, which is compiled already: defines=, "
-            "options=, include_dirs= and globals= are for source"
-        )
-
-
-def follow(
-    source: Any,
-    name: str,
-    defines: Mapping[str, Any] | None,
-    options: Sequence[str],
-    include_dirs: Sequence[str | os.PathLike[str]],
-    globals: Mapping[str, Any] | None,
-) -> FollowedSource:
-    """A source from what ``cuda_kernel`` takes, or one with further macros, options and values.
-
-    Raises:
-        TypeError: for what is none.
-        ValueError: for text that looks like a path, a folder that is none, or values of variables
-            that are not there.
-        OSError: if a file cannot be read.
-    """
-    path = None
-    if isinstance(source, FollowedSource):
-        read, path = source.read, source.path
-    elif isinstance(source, Path):
-        path = str(source.absolute())
-        read = functools.partial(_read_file, path, name)
-    else:
-        read = functools.partial(_known, _text(source, name))
-    with telling(_owner(name)):
-        if not isinstance(globals or {}, Mapping):
-            raise TypeError(
-                f"globals={globals!r}: a mapping is expected, such as {{'coefficients': array}}"
-            )
-        macros = _defines(defines)
-        further = (*_include_options(include_dirs), *_options(options))
-    # Arrays may be written to before a file is read again.
-    values = copy.deepcopy(dict(globals or {}))
-    return FollowedSource(
-        functools.partial(_with_further, read, name, macros, further, values), path
-    )
-
-
-def _owner(name: str) -> str:
-    return "cuda_module" if name == MODULE else f"kernel '{name}'"
-
-
-def _with_further(
-    read: Callable[[], Source],
-    name: str,
-    macros: Mapping[str, str],
-    options: Sequence[str],
-    values: Mapping[str, Any],
-) -> Source:
-    found = read()
-    with telling(_owner(name)):
-        text = with_globals(found.text, values, found.filename)
-    return replace(
-        found,
-        text=text,
-        defines=tuple(sorted({**dict(found.defines), **macros}.items())),
-        options=(*found.options, *options),
-    )
-
-
-def _read_file(path: str, name: str) -> Source:
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        error.add_note(f"as the source of {_owner(name)}")
-        raise
-    return Source(text, path, folder=Path(path).resolve().parent, is_file=True)
-
-
-def _known(source: Source) -> Source:
-    return source
-
-
-def _text(source: Any, name: str) -> Source:
-    if not isinstance(source, str):
-        raise TypeError(
-            f"kernel '{name}': source is CUDA C++ text, a pathlib.Path, or the bytes of an image; "
-            f"got {type(source).__name__}"
-        )
-    if not source.strip():
-        raise ValueError(f"kernel '{name}': the source is empty")
-    if is_path(source):
-        raise ValueError(
-            f"kernel '{name}': a string is taken for CUDA source, and {source!r} looks like a "
-            f"file: pass pathlib.Path({source!r})"
-        )
-    filename, line = _find_in_caller(source, f"<{name}>")
-    caller = Path(filename)
-    folder = caller.resolve().parent if caller.is_file() else None
-    return Source(source, filename, line, folder=folder)
-
-
-def is_path(text: str) -> bool:
-    """Whether a text is a file's name and no CUDA source."""
-    return "\n" not in text and text.strip().endswith(_PATH_SUFFIXES)
-
-
-def _defines(defines: Mapping[str, Any] | None) -> dict[str, str]:
-    if not isinstance(defines or {}, Mapping):
-        raise TypeError(
-            f"defines={defines!r}: a mapping is expected, such as {{'TILE': 32}}; got "
-            f"{type(defines).__name__}"
-        )
-    found = {}
-    for name, value in (defines or {}).items():
-        if not isinstance(name, str) or not isinstance(value, _MACRO_TYPES):
-            raise TypeError(
-                f"defines={{{name!r}: {value!r}}}: a name, and a number, a string, True, False or "
-                "None are expected"
-            )
-        text = "" if value is None else str(int(value) if isinstance(value, bool) else value)
-        found[name] = text
-    return found
-
-
-def _options(options: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(options, str) or not all(isinstance(option, str) for option in options):
-        raise TypeError(
-            f"options={options!r}: a sequence of strings is expected, such as ['--use_fast_math']"
-        )
-    return tuple(options)
-
-
-def _include_options(folders: Sequence[str | os.PathLike[str]]) -> list[str]:
-    if isinstance(folders, str | os.PathLike):
-        folders = (folders,)
-    paths = [Path(os.path.expanduser(folder)).absolute() for folder in folders]
-    for path in paths:
-        if not path.is_dir():
-            raise ValueError(f"include_dirs= names {path}, which is no folder")
-    return [f"-I{path}" for path in paths]
-
-
-def _find_in_caller(text: str, otherwise: str) -> tuple[str, int]:
-    """File and line of a source that stands in its caller's file, so that errors point there."""
-    frame = sys._getframe(1)
-    while frame.f_back and frame.f_code.co_filename.startswith(PACKAGE):
-        frame = frame.f_back
-    filename = frame.f_code.co_filename
-    before, found, _ = "".join(linecache.getlines(filename)).partition(text)
-    if not found:
-        return otherwise, 1
-    return filename, before.count("\n") + 1

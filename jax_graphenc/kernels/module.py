@@ -8,18 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from jax_graphenc.base.tracebacks import ends_at_caller
+from jax_graphenc.calls.code import kernel_names
 from jax_graphenc.compiler.files import FollowedSource
-from jax_graphenc.compiler.source import Source
-from jax_graphenc.kernels.define import (
-    MODULE,
-    cuda_kernel,
-    follow,
-    is_path,
-    read_image,
-    refuse_for_images,
-)
+from jax_graphenc.kernels.define import cuda_kernel
 from jax_graphenc.kernels.kernel import CudaKernel
-from jax_graphenc.signature.parse import list_kernels
+from jax_graphenc.kernels.sources import MODULE, follow, is_path, read_image, refuse_for_images
 
 
 class CudaModule:
@@ -31,9 +24,8 @@ class CudaModule:
     def __repr__(self) -> str:
         if isinstance(self._code, FollowedSource):
             source = self._code.current().source
-            return (
-                f"<cuda_module {source.filename} with {', '.join(_kernels(source)) or 'nothing'}>"
-            )
+            names = ", ".join(kernel_names(source)) or "nothing"
+            return f"<cuda_module {source.filename} with {names}>"
         return "<cuda_module of an image>"
 
     @property
@@ -48,7 +40,7 @@ class CudaModule:
                 "an image's kernels are known when it is loaded on a device: name the one that you "
                 "want, as in module.kernel('scale', params={'x': 'const float*', ...}, ...)"
             )
-        return _kernels(self._code.current().source)
+        return kernel_names(self._code.current().source)
 
     @ends_at_caller
     def kernel(self, name: str, **definition: Any) -> CudaKernel:
@@ -63,11 +55,6 @@ class CudaModule:
             ValueError, TypeError: as ``cuda_kernel`` does.
         """
         return cuda_kernel(self._code, name, **definition)
-
-
-def _kernels(source: Source) -> tuple[str, ...]:
-    found = list_kernels(source.text, defines=dict(source.defines), filename=source.filename)
-    return tuple(dict.fromkeys(kernel.name for kernel in found))
 
 
 @ends_at_caller

@@ -13,7 +13,7 @@ import numpy as np
 from jax_graphenc import _core
 from jax_graphenc.base.errors import UnsupportedOnCpuError
 from jax_graphenc.calls import launch
-from jax_graphenc.calls.call import CudaSource, Prebuilt
+from jax_graphenc.calls.code import Code
 from jax_graphenc.devices.device_info import driver_of
 from jax_graphenc.devices.target import architecture
 
@@ -111,9 +111,7 @@ class OnDevice:
         return best
 
 
-def on_device(
-    code: CudaSource | Prebuilt, expression: str, name: str, device: jax.Device | None
-) -> OnDevice:
+def on_device(code: Code, expression: str, name: str, device: jax.Device | None) -> OnDevice:
     """Compiles a kernel for a GPU, or takes it from the cache.
 
     Raises:

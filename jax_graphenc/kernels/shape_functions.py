@@ -6,8 +6,6 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from jax_graphenc.kernels.loading import AsKeywords
-
 
 def call(
     function: Callable[..., Any],
@@ -30,10 +28,6 @@ def call(
     Raises:
         TypeError: for a function that asks for anything else, naming what there is.
     """
-    if isinstance(function, AsKeywords):
-        names, _ = function.loaded.split(names)
-        inputs, values = function.loaded.split(inputs)
-        keywords, function = {**keywords, **values}, function.function
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # some that are written in C have none

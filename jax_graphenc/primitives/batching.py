@@ -9,18 +9,24 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.interpreters import batching
+from jax.extend.core import Primitive
 
-from jax_graphenc.calls.call import BatchingRule, KernelCall, Reference
-from jax_graphenc.primitives.kernel import kernel_p
-
-METHODS = ("nodes", "sequential", "expand_dims", "broadcast_all")
-"""What ``vmap=`` can be, beside ``None`` and a function."""
+from jax_graphenc.calls.call import VMAP_METHODS, BatchingRule, KernelCall, Reference
 
 
-def _batch(
-    operands: Sequence[Any], dims: Sequence[int | None], *, call: KernelCall, **_: Any
+def batch(
+    kernel: Primitive,
+    operands: Sequence[Any],
+    dims: Sequence[int | None],
+    *,
+    call: KernelCall,
+    **_: Any,
 ) -> tuple[Sequence[Any], Sequence[int | None]]:
+    """The batching rule of ``kernel_p``, which is the first argument.
+
+    Raises:
+        NotImplementedError: for a kernel that refuses to be batched.
+    """
     mapped = tuple(d is not None for d in dims)
     pairs = list(zip(operands, dims, strict=True))
     size = next(x.shape[d] for x, d in pairs if d is not None)
@@ -28,49 +34,56 @@ def _batch(
     if isinstance(call.vmap, BatchingRule):
         return _by_rule(call.vmap, call, size, mapped, moved)
     if call.vmap is None:
+        others = VMAP_METHODS[1:]
         raise NotImplementedError(
             f"kernel '{call.label}' has no batching rule: it was made with vmap=None. "
             "vmap='nodes', the default, launches it once per element of the batch; the other "
-            f"methods are {', '.join(map(repr, METHODS[1:]))}; a function is a rule of your own"
+            f"methods are {', '.join(map(repr, others))}; a function is a rule of your own"
         )
     if size == 0:
         shapes = call.batched_results()
         results = [jnp.zeros((0, *shape), dtype) for shape, dtype in shapes]
-    elif call.vmap == "nodes":
-        results = _as_nodes(call, size, mapped, moved)
     elif call.vmap == "sequential":
-        results = _in_chunks(call, 1, mapped, moved)
+        results = _in_chunks(kernel, call, 1, mapped, moved)
+    elif call.vmap == "nodes" or call.batch or _maps_a_value(call, mapped):
+        results = _as_nodes(kernel, call, size, mapped, moved)
     else:
-        results = _as_one_launch(call, size, mapped, moved)
+        results = _as_one_launch(kernel, call, size, mapped, moved)
     return results, [0] * len(results)
 
 
-batching.primitive_batchers[kernel_p] = _batch
+def _maps_a_value(call: KernelCall, mapped: Sequence[bool]) -> bool:
+    """Whether a by-value parameter differs between elements: no one launch has several."""
+    return any(m and p.loaded for m, p in zip(mapped, call.operands(), strict=True))
 
 
 def _as_nodes(
-    call: KernelCall, size: int, mapped: tuple[bool, ...], operands: Sequence[Any]
+    kernel: Primitive,
+    call: KernelCall,
+    size: int,
+    mapped: tuple[bool, ...],
+    operands: Sequence[Any],
 ) -> list[Any]:
     """The same call with one more dimension of its batch; beyond the bound, a loop of such."""
     # The nodes that a step of the loop has room for, in elements of this dimension.
     room = max(1, call.max_batch_nodes // math.prod(n for n, _ in call.batch))
     if size > room:
         # As few steps as there can be, and of equal size if that makes no more of them.
-        return _in_chunks(call, math.ceil(size / math.ceil(size / room)), mapped, operands)
+        return _in_chunks(kernel, call, math.ceil(size / math.ceil(size / room)), mapped, operands)
     batched = replace(call, batch=((size, mapped), *call.batch))
-    results: list[Any] = kernel_p.bind(*operands, call=batched)
+    results: list[Any] = kernel.bind(*operands, call=batched)
     return results
 
 
 def _in_chunks(
-    call: KernelCall, chunk: int, mapped: Sequence[bool], operands: Sequence[Any]
+    kernel: Primitive, call: KernelCall, chunk: int, mapped: Sequence[bool], operands: Sequence[Any]
 ) -> list[Any]:
     """A loop whose steps are so many elements of the batch; what is left over comes after it."""
 
     def one(elements: list[Any]) -> list[Any]:
         rest = iter(elements)
         mixed = [next(rest) if m else x for x, m in zip(operands, mapped, strict=True)]
-        results: list[Any] = kernel_p.bind(*mixed, call=call)
+        results: list[Any] = kernel.bind(*mixed, call=call)
         return results
 
     batched = [x for x, m in zip(operands, mapped, strict=True) if m]
@@ -79,17 +92,17 @@ def _in_chunks(
 
 
 def _as_one_launch(
-    call: KernelCall, size: int, mapped: Sequence[bool], operands: Sequence[Any]
+    kernel: Primitive, call: KernelCall, size: int, mapped: Sequence[bool], operands: Sequence[Any]
 ) -> list[Any]:
     """The kernel for arrays with one more dimension in front, as ``jax.ffi.ffi_call`` does it."""
     # What is updated in place becomes an output, of which each element has its own.
-    whole = [
-        m or call.vmap == "broadcast_all" or p.role == "inout"
+    sizes = [
+        None if p.loaded else size if m or call.vmap == "broadcast_all" or p.role == "inout" else 1
         for m, p in zip(mapped, call.operands(), strict=True)
     ]
     operands = [
-        x if m else jnp.broadcast_to(x, (size if w else 1, *x.shape))
-        for x, m, w in zip(operands, mapped, whole, strict=True)
+        x if m or n is None else jnp.broadcast_to(x, (n, *x.shape))
+        for x, m, n in zip(operands, mapped, sizes, strict=True)
     ]
     pure = [
         jax.ShapeDtypeStruct((size, *shape), dtype)
@@ -106,23 +119,29 @@ def _as_one_launch(
         )
         raise
     if call.reference is not None:
-        function = _Mapped(call.reference.function, size, tuple(whole))
+        function = _Mapped(call.reference.function, size, tuple(sizes))
         larger = replace(larger, reference=Reference(function, call.reference.keywords))
-    results: list[Any] = kernel_p.bind(*operands, call=larger)
+    results: list[Any] = kernel.bind(*operands, call=larger)
     return results
 
 
 @dataclass(frozen=True, slots=True)
 class _Mapped:
-    """A function of one element as a function of batches; a batch of one is everybody's."""
+    """A function of one element as a function of arrays with the dimension of the batch in front.
+
+    All elements share an input of which there is one, and one without the dimension.
+    """
 
     function: Callable[..., Any]
     size: int
-    whole: tuple[bool, ...]
+    sizes: tuple[int | None, ...]
 
     def __call__(self, *inputs: Any, **keywords: Any) -> Any:
-        rows = [x if w else x[0] for x, w in zip(inputs, self.whole, strict=True)]
-        axes = [0 if w else None for w in self.whole]
+        axes = [None if n is None or n < self.size else 0 for n in self.sizes]
+        rows = [
+            x if n is None or axis == 0 else x[0]
+            for x, n, axis in zip(inputs, self.sizes, axes, strict=True)
+        ]
         return jax.vmap(lambda *xs: self.function(*xs, **keywords), axes, axis_size=self.size)(
             *rows
         )

@@ -9,11 +9,12 @@ from typing import Any
 
 import jax
 from jax.extend.core import Primitive
-from jax.interpreters import ad, mlir, xla
+from jax.interpreters import ad, batching, mlir, xla
 
 from jax_graphenc.calls.call import KernelCall
 from jax_graphenc.devices.target import NoGpuError, target_of
 from jax_graphenc.primitives import partitioning
+from jax_graphenc.primitives.batching import batch
 from jax_graphenc.primitives.sharding import result_avals
 from jax_graphenc.programs.compiled_call import compile_for
 from jax_graphenc.programs.custom_call import emit, program_of
@@ -21,7 +22,7 @@ from jax_graphenc.programs.custom_call import emit, program_of
 
 class _KernelPrimitive(Primitive):
     def bind(self, *operands: Any, call: KernelCall, **params: Any) -> Any:
-        # Whoever binds it: a call that XLA may split is lowered with the devices at hand.
+        # A call that XLA may split is lowered with the devices at hand.
         if partitioning.may_split(call):
             params["needs_devices"] = partitioning.needs_devices()
         return Primitive.bind(self, *operands, call=call, **params)
@@ -29,14 +30,10 @@ class _KernelPrimitive(Primitive):
 
 kernel_p: Primitive = _KernelPrimitive("cuda_kernel")
 kernel_p.multiple_results = True
-kernel_p.def_impl(functools.partial(xla.apply_primitive, kernel_p))
 
 
 def _abstract_eval(*operands: Any, call: KernelCall, **_: Any) -> list[jax.core.ShapedArray]:
     return result_avals(call, operands)
-
-
-kernel_p.def_abstract_eval(_abstract_eval)
 
 
 def _jvp(primals: Any, tangents: Any, *, call: KernelCall, **_: Any) -> tuple[list[Any], list[Any]]:
@@ -58,7 +55,33 @@ def _jvp(primals: Any, tangents: Any, *, call: KernelCall, **_: Any) -> tuple[li
     )
 
 
-ad.primitive_jvps[kernel_p] = _jvp
+def _transpose(
+    cotangents: Sequence[Any], *operands: Any, call: KernelCall, **_: Any
+) -> Sequence[Any]:
+    """The transpose of the reference, for a kernel that is linear in what is not known."""
+    if call.reference is None:
+        raise NotImplementedError(
+            f"kernel '{call.label}' cannot be transposed, as jax.grad does with what is linear in "
+            "a rule of defjvp: give cuda_kernel(..., reference=) the same function in jax.numpy, "
+            f"or rules for jax.grad with {call.name}.defvjp(fwd, bwd)"
+        )
+    linear = [ad.is_undefined_primal(x) for x in operands]
+    inexact = [jax.numpy.issubdtype(dtype, jax.numpy.inexact) for _, dtype in call.results]
+
+    def of_linear(*xs: Any) -> list[Any]:
+        rest = iter(xs)
+        whole = [next(rest) if m else x for x, m in zip(operands, linear, strict=True)]
+        outputs = zip(call.run_reference(*whole), inexact, strict=True)
+        return [x for x, is_inexact in outputs if is_inexact]
+
+    avals = [x.aval for x, m in zip(operands, linear, strict=True) if m]
+    given = [
+        ad.instantiate_zeros(ct)
+        for ct, is_inexact in zip(cotangents, inexact, strict=True)
+        if is_inexact
+    ]
+    found = iter(jax.linear_transpose(of_linear, *avals)(given))
+    return [next(found) if m else None for m in linear]
 
 
 def _lower(
@@ -96,5 +119,10 @@ def _lower_reference(
     return results
 
 
+kernel_p.def_impl(functools.partial(xla.apply_primitive, kernel_p))
+kernel_p.def_abstract_eval(_abstract_eval)
+ad.primitive_jvps[kernel_p] = _jvp
+ad.primitive_transposes[kernel_p] = _transpose
+batching.primitive_batchers[kernel_p] = functools.partial(batch, kernel_p)
 for _platform in ("cpu", "cuda"):
     mlir.register_lowering(kernel_p, functools.partial(_lower, _platform), platform=_platform)

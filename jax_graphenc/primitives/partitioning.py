@@ -23,7 +23,7 @@ from jax_graphenc.base.errors import GatherWarning
 from jax_graphenc.base.tracebacks import warn
 from jax_graphenc.calls.call import KernelCall
 from jax_graphenc.calls.sharding_rule import Names
-from jax_graphenc.primitives.sharding import all_shapes, axes_of, extra_dimensions, names_of
+from jax_graphenc.primitives.sharding import all_shapes, axes_of, extra, names_of
 
 
 def may_split(call: KernelCall) -> bool:
@@ -190,7 +190,7 @@ def _part(call: KernelCall, inputs: Sequence[Any], shapes: Sequence[tuple[int, .
     depth = len(call.batch)
     rest = [*(shape for shape, _ in arrays), *(s[depth:] for s in shapes[len(inputs) :])]
     out_shape = None
-    if extra_dimensions(call.sharding, rest):
+    if extra(call, rest):
         # The definition's knows nothing of dimensions that batching added.
         out_shape = [
             jax.ShapeDtypeStruct(shape, p.dtype)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from jax_graphenc.calls.call import KernelCall
-from jax_graphenc.calls.sharding_rule import Names, Rule, dimensions
+from jax_graphenc.calls.sharding_rule import Names, dimensions
+
+_T = TypeVar("_T")
 
 
 def result_avals(call: KernelCall, operands: Sequence[Any]) -> list[jax.core.ShapedArray]:
@@ -54,6 +56,21 @@ def _result_specs(call: KernelCall, operands: Sequence[Any]) -> list[PartitionSp
         names += [(None,) * len(shape) for shape, _ in outputs]
     else:
         names = names_of(call, all_shapes(call, operands))
+    split = _split_names(call, specs, names)
+    return [
+        PartitionSpec(*(split.get(name) if name else None for name in dims))
+        for dims in names[len(operands) :]
+    ]
+
+
+def _split_names(
+    call: KernelCall, specs: Sequence[tuple[Any, ...]], names: Sequence[Names]
+) -> dict[str, Any]:
+    """The mesh axes of each name, which all operands agree on.
+
+    Raises:
+        TypeError: where they do not, or a dimension without a name is split.
+    """
     split: dict[str, Any] = {}
     for p, spec, dims in zip(call.operands(), specs, names, strict=False):
         for axes, name in zip(spec, dims, strict=True):
@@ -80,10 +97,7 @@ def _result_specs(call: KernelCall, operands: Sequence[Any]) -> list[PartitionSp
                     f"kernel '{call.label}': '{taken[axis]}' and '{name}' are both sharded over "
                     f"{axis!r}, and every output has both: use jax.sharding.reshard on one"
                 )
-    return [
-        PartitionSpec(*(split.get(name) if name else None for name in dims))
-        for dims in names[len(operands) :]
-    ]
+    return split
 
 
 def names_of(call: KernelCall, shapes: Sequence[tuple[int, ...]]) -> list[Names]:
@@ -92,10 +106,19 @@ def names_of(call: KernelCall, shapes: Sequence[tuple[int, ...]]) -> list[Names]
     masks = [tuple(mask[i] for _, mask in call.batch) for i in range(len(call.operands()))]
     masks += [(True,) * len(call.batch)] * len(call.results)
     fronts = [[f"batch {i}" for i, m in enumerate(mask) if m] for mask in masks]
-    rule = call.sharding
     rest = [shape[len(front) :] for shape, front in zip(shapes, fronts, strict=True)]
-    inner = dimensions(rule, rest, call.label, extra_dimensions(rule, rest))
-    return [(*front, *names) for front, names in zip(fronts, inner, strict=True)]
+    inner = iter(dimensions(call.sharding, ruled(call, rest), call.label, extra(call, rest)))
+    loaded = [p.loaded for p in call.operands()] + [False] * len(call.results)
+    return [
+        (*front, *(() if is_loaded else next(inner)))
+        for front, is_loaded in zip(fronts, loaded, strict=True)
+    ]
+
+
+def ruled(call: KernelCall, arrays: Sequence[_T]) -> list[_T]:
+    """Of operands and outputs, those that the rule speaks of: all but loaded values."""
+    loaded = [p.loaded for p in call.operands()] + [False] * len(call.results)
+    return [x for x, is_loaded in zip(arrays, loaded, strict=True) if not is_loaded]
 
 
 def all_shapes(call: KernelCall, operands: Sequence[Any]) -> list[tuple[int, ...]]:
@@ -103,12 +126,14 @@ def all_shapes(call: KernelCall, operands: Sequence[Any]) -> list[tuple[int, ...
     return [*(x.shape for x in operands), *(shape for shape, _ in call.batched_results())]
 
 
-def extra_dimensions(rule: Rule, shapes: Sequence[tuple[int, ...]]) -> int:
-    """How many dimensions a call's arrays have in front of those that a rule speaks of.
+def extra(call: KernelCall, shapes: Sequence[tuple[int, ...]]) -> int:
+    """How many dimensions a call's arrays have in front of those that its rule speaks of.
 
     Batching may have made the call for such; ``...`` takes them in.
     """
-    for words, shape in zip((*rule.inputs, *rule.outputs), shapes, strict=True):
+    rule = call.sharding
+    assert rule is not None
+    for words, shape in zip((*rule.inputs, *rule.outputs), ruled(call, shapes), strict=True):
         if words[:1] != ("...",):
             return max(len(shape) - len(words), 0)
     return 0

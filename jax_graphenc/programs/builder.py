@@ -1,9 +1,9 @@
 """From operations on values to a program: where every value lives, and which nodes move it there.
 
 Values are in single-assignment form: each is written by one operation and never changes. Memory is
-shared where nobody can tell: views, in-place kernels whose operand is not read again, pieces of a
-concatenation that are written where they end up. Everything else that sharing would destroy is
-copied, by a node.
+shared where no result depends on it: views, in-place kernels whose operand is not read again,
+pieces of a concatenation that are written where they end up. Everything else that sharing would
+destroy is copied, by a node.
 """
 
 from __future__ import annotations
@@ -267,7 +267,7 @@ class ProgramBuilder:
         return results
 
     def _settle_in_place(self, i: int, launch: _Launch, aliases: dict[int, int]) -> None:
-        """Lets an in-place kernel have its operand's memory if nobody else wants the operand."""
+        """Gives an in-place kernel its operand's memory if the operand has no other reader."""
         bases = [value.base for value in launch.operands]
         for operand, output in launch.in_place:
             value = operand._whole()

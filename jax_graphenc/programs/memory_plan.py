@@ -47,7 +47,7 @@ def ancestors(dependencies: Sequence[Sequence[int]]) -> list[int]:
 def plan(storages: Sequence[Storage], before: Sequence[int], reuse: str) -> int:
     """Gives every storage an offset, so that none is written while another is alive there.
 
-    A slot may be used again once nobody needs what is in it. Which values are alive depends on the
+    A slot may be used again once its value is dead. Which values are alive depends on the
     order in which operations run, and a graph runs independent ones in any order, so reuse costs
     edges: the new owner waits for the last users of the old one. ``"path"`` reuses a slot only
     where the new owner comes after all of these users anyway, along the flow of data: no edge is

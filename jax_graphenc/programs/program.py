@@ -88,7 +88,7 @@ class Program:
         results: bytes of each result.
         aliases: (operand, result) pairs that share their memory.
         nodes: in an order that gives the right results; they run in any that gives the same.
-        scratch: the result, if any, that the nodes use and nobody reads afterwards; not aliased.
+        scratch: the result, if any, that only the nodes use; not aliased.
     """
 
     name: str

@@ -11,6 +11,7 @@ from jax_graphenc.calls.launch import cdiv
 from jax_graphenc.calls.values import Keywords
 from jax_graphenc.kernels.define import cuda_kernel
 from jax_graphenc.kernels.kernel import CudaKernel
+from jax_graphenc.kernels.prepare import prepare
 
 _SUM = r"""
 template <typename T>
@@ -37,4 +38,4 @@ def _sum() -> CudaKernel:
 def sum_of(dtype: str, count: int) -> KernelCall:
     """The sum of two arrays of ``count`` elements of a dtype."""
     array = ((count,), np.dtype(dtype))
-    return _sum().prepare((array, array), Keywords({"n": count}))
+    return prepare(_sum().definition, (array, array), Keywords({"n": count}))

@@ -56,7 +56,7 @@ def clock(monkeypatch):
         run, calls = real(kernel, *arguments)
 
         def timed(*inputs):
-            now[0] += float(dict(kernel._source.defines).get("WORK", 0))
+            now[0] += float(dict(kernel.definition.source.defines).get("WORK", 0))
             return run(*inputs)
 
         return timed, calls

@@ -412,6 +412,47 @@ def test_expand_dims_leaves_a_dimension_of_one(cpu):
     check(jax.jit(bumped)(y, x), x + y)
 
 
+SCALED = [
+    ("both", lambda f: jax.vmap(f)),
+    ("the value alone", lambda f: jax.vmap(f, (None, 0))),
+    ("outer array, inner value", lambda f: jax.vmap(jax.vmap(f, (None, 0)), (0, None))),
+    ("outer value, inner array", lambda f: jax.vmap(jax.vmap(f, (0, None)), (None, 0))),
+    ("outer both, inner array", lambda f: jax.vmap(lambda x, a: jax.vmap(f, (0, None))(x, a))),
+]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("cpu", ["source", "reference"])
+@pytest.mark.parametrize("wrap", [lambda f: f, jge.graph], ids=["alone", "region"])
+def test_a_mapped_value_is_each_elements_own(method, cpu, wrap):
+    kernel = make("axpy", vmap=method, cpu=cpu, reference=lambda x, y, *, a, n: a * x + y)
+    x, a = numbers(3, N) + 1, jnp.array([1.0, 2.0, 3.0])
+
+    def f(x, a):
+        return kernel(x, x, a=a, n=N)
+
+    for name, mapped in SCALED:
+        arrays = jnp.stack([x, 2 * x]).swapaxes(0, 1) if "outer both" in name else x
+        arrays = x[0] if "alone" in name else arrays
+        want = mapped(lambda x, a: a * x + x)(arrays, a)
+        np.testing.assert_allclose(jax.jit(mapped(wrap(f)))(arrays, a), want, err_msg=name)
+    grads = jax.vmap(jax.grad(lambda x, a: wrap(f)(x, a).sum(), (0, 1)))(x, a)
+    check(grads, (jnp.broadcast_to(a[:, None] + 1, x.shape), x.sum(1)))
+
+
+@pytest.mark.parametrize("method", ["expand_dims", "broadcast_all"])
+def test_a_value_that_is_not_mapped_leaves_one_launch(method):
+    kernel = make("axpy", vmap=method)
+    x = numbers(3, N)
+
+    def f(x, a):
+        return jax.vmap(lambda x: kernel(x, x, a=a, n=N))(x)
+
+    check(jax.jit(f)(x, 2.0), 3 * x)
+    assert node_count(f, x, 2.0) == 1
+    assert node_count(lambda x, a: jax.vmap(f, (None, 0))(x, a), x, jnp.arange(4.0)) == 4
+
+
 def test_a_launch_that_cannot_be_computed_for_a_batch_says_where():
     def grid(x, y, *, a, n):
         (size,) = x.shape

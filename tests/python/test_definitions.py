@@ -158,7 +158,7 @@ def test_types_as_c_writes_them(text, role):
     kernel = jge.kernel_call(
         b"\x7fELF", "f", params={"x": text, "out": "float*"}, out_shape=X, grid=1, block=1
     )
-    x, _ = kernel.parameters(())
+    x, _ = kernel.definition.parameters(())
     assert (x.role, x.type) == (role, "float")
 
 

@@ -311,6 +311,43 @@ def test_rules_of_the_users_win_over_the_reference(xy):
     np.testing.assert_array_equal(tangent, 7 * y)
 
 
+@pytest.mark.parametrize("wrap", [lambda f: f, jge.graph], ids=["alone", "region"])
+def test_transposes_from_a_reference(xy, wrap):
+    """In a rule of defjvp, and where a linear function is transposed."""
+    x, y = xy
+    kernel = make_saxpy(reference=reference)
+    kernel.defjvp(
+        lambda primals, tangents, *, a, n: (kernel(*primals, a=a, n=n), plain(*tangents, a=a, n=n))
+    )
+    plain = make_saxpy(reference=reference)
+    f = wrap(lambda x, y: kernel(x, y, a=3.0, n=x.shape[-1]))
+    grads = jax.jit(jax.grad(lambda x, y: jnp.sum(x * f(x, y)), (0, 1)))(x, y)
+    for got, want in zip(grads, (6 * x + y, x), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-6)
+
+    linear = wrap(lambda x, y: plain(x, y, a=3.0, n=x.shape[-1]))
+    for got, factor in zip(jax.linear_transpose(linear, x, y)(x), (3, 1), strict=True):
+        np.testing.assert_allclose(got, factor * x, rtol=1e-6)
+    xs = jnp.stack([x, y])
+    (got,) = jax.linear_transpose(jax.vmap(lambda x: linear(x, x)), xs)(xs)
+    np.testing.assert_allclose(got, 4 * xs, rtol=1e-6)
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, jge.graph], ids=["alone", "region"])
+def test_what_has_no_transpose_says_what_to_give(xy, wrap):
+    x, y = xy
+    kernel = make_saxpy()
+    kernel.defjvp(
+        lambda primals, tangents, *, a, n: (kernel(*primals, a=a, n=n), kernel(*tangents, a=a, n=n))
+    )
+    f = wrap(lambda x, y: kernel(x, y, a=3.0, n=x.size))
+    said = r"kernel 'saxpy' cannot be transposed.*reference=.*saxpy\.defvjp\(fwd, bwd\)"
+    with pytest.raises(NotImplementedError, match=said):
+        jax.grad(lambda x: jnp.sum(f(x, y)))(x)
+    with pytest.raises(NotImplementedError, match=said):
+        jax.linear_transpose(f, x, y)(x)
+
+
 @pytest.mark.usefixtures("cpu")
 def test_the_reference_sees_the_keywords_as_they_were_given(xy):
     def kind(x, *, a):
@@ -413,6 +450,23 @@ def test_arrays_sharded_over_explicit_axes_are_refused(saxpy):
 
 
 # ---------------------------------------------------------------------- caches and threads
+
+
+def test_the_order_of_keywords_specializes_nothing(xy):
+    seen = []
+    kernel = make_saxpy(grid=lambda x, y, *, a, n: seen.append(a) or jge.cdiv(n, 256))
+    x, y = xy
+    for traced in (False, True):
+        f = jax.jit(lambda x, a: (kernel(x, y, a=a, n=1000), kernel(x, y, n=1000, a=a)))
+        first, second = f(x, 2.0) if traced else f.__wrapped__(x, 2.0)
+        np.testing.assert_array_equal(first, second)
+        assert len(seen) == 1
+        seen.clear()
+    with jge.Encoder(jax.devices("cpu")[0]) as encoder:
+        out = np.zeros_like(x)
+        encoder.append(kernel, np.asarray(x), np.asarray(y), out, a=2.0, n=1000)
+        encoder.append(kernel, np.asarray(x), np.asarray(y), out, n=1000, a=2.0)
+    assert len(seen) == 1
 
 
 def test_a_new_value_compiles_no_kernel(xy):

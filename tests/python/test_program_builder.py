@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jax_graphenc.base.options import SCRATCH_REUSE
-from jax_graphenc.calls.call import CallParameter, KernelCall, Prebuilt
+from jax_graphenc.calls.call import CallParameter, KernelCall
+from jax_graphenc.calls.code import Prebuilt
 from jax_graphenc.programs.builder import ProgramBuilder
 from jax_graphenc.programs.memory_plan import Storage, ancestors, plan
 from jax_graphenc.programs.program import Kernel, Memcpy, Memset, Parameter

@@ -22,6 +22,7 @@ from other_process import start_on_cpu_devices
 import jax_graphenc as jge
 from jax_graphenc.calls import sharding_rule as sharding
 from jax_graphenc.calls.values import Keywords
+from jax_graphenc.kernels.prepare import prepare
 from jax_graphenc.primitives.kernel import kernel_p
 
 SOURCE = r"""
@@ -318,7 +319,7 @@ def check_own_derivative_rule():
 
 
 def check_the_dimensions_of_a_batch():
-    call = affine.prepare([(X.shape, X.dtype), (W.shape, W.dtype)], Keywords({}))
+    call = prepare(affine.definition, [(X.shape, X.dtype), (W.shape, W.dtype)], Keywords({}))
     call = dataclasses.replace(call, batch=((4, (True, False)), (2, (False, True))))
     xs = np.stack([X + i for i in range(4)])
     ws = np.stack([W, 3 * W])
@@ -378,7 +379,8 @@ def check_calls_that_batching_made_for_more_dimensions():
         sharding="n, _ -> n",
     )
     one = np.full((1, 1), 3, np.float32)
-    call = scale.prepare(
+    call = prepare(
+        scale.definition,
         [(X.shape, X.dtype), (one.shape, one.dtype)],
         Keywords({}),
         out_shape=jax.ShapeDtypeStruct(X.shape, X.dtype),

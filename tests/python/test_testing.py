@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import jax_graphenc as jge
+import jax_graphenc.primitives.batching
 from jax_graphenc.testing import check_kernel
 
 SOURCE = r"""
@@ -180,6 +181,48 @@ def test_a_kernel_without_derivatives():
 def test_a_wrong_shape_or_dtype_is_named(reference):
     with pytest.raises(TypeError, match=r"kernel 'square<float>': its reference returns .*float32"):
         check_kernel(square(reference), X, a=2.0)
+
+
+def widened(grid, vmap="broadcast_all"):
+    return jge.cuda_kernel(
+        'extern "C" __global__ void axpy(const float* x, const float* y, float* out, float a) {\n'
+        "  int i = blockIdx.x * blockDim.x + threadIdx.x;\n"
+        "  out[i] = a * x[i] + y[i];\n}",
+        "axpy",
+        out_shape=lambda x, *_, **__: x,
+        grid=grid,
+        block=4,
+        vmap=vmap,
+        reference=lambda x, y, *, a: a * x + y,
+    )
+
+
+def test_batches_are_compared():
+    def rule(axis_size, in_batched, x, y, *, a):
+        wide = [
+            v if b else jnp.broadcast_to(v, (axis_size, *v.shape))
+            for v, b in zip((x, y), in_batched, strict=True)
+        ]
+        return a * wide[0] + y, True  # leaves an unbatched y as it is
+
+    def grid(x, *_, **__):
+        return x.size // 4
+
+    x, y = X[0], X[1]
+    check_kernel(widened(grid), x, y, a=2.0)
+    check_kernel(widened(grid, rule), x, y, a=2.0)
+    with pytest.raises(AssertionError, match=r"'axpy': output 'out', in a batch of x, y\n"):
+        check_kernel(widened(1), x, y, a=2.0)
+    with pytest.raises(AssertionError, match=r"'axpy': output 'out', in a batch of x\n"):
+        check_kernel(widened(grid, "expand_dims"), x, y, a=2.0)
+
+
+def test_a_batch_of_a_value_is_compared(monkeypatch):
+    check_kernel(widened(lambda x, *_, **__: x.size // 4), X[0], X[1], a=2.0)
+    # As if one launch could have several values.
+    monkeypatch.setattr(jax_graphenc.primitives.batching, "_maps_a_value", lambda *_: False)
+    with pytest.raises(AssertionError, match=r"'axpy': output 'out', in a batch of a\n"):
+        check_kernel(widened(lambda x, *_, **__: x.size // 4), X[0], X[1], a=3.0)
 
 
 def test_what_cannot_be_compared():

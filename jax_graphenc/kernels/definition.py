@@ -1,0 +1,300 @@
+"""``Definition``: what is known of a kernel before it is called."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from jax_graphenc.calls.call import SLOT_BYTES, VMAP_METHODS, bare_name
+from jax_graphenc.calls.code import Code, CudaSource, Prebuilt
+from jax_graphenc.calls.parameters import Parameter, describe, spell
+from jax_graphenc.calls.sharding_rule import Rule
+from jax_graphenc.calls.sharding_rule import parse as parse_sharding
+from jax_graphenc.calls.values import concrete
+from jax_graphenc.compiler.source import Source
+from jax_graphenc.signature.types import header_of, spelling_of
+
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Launch dimensions and their like: values, or functions of shapes."""
+
+    grid: Any
+    block: Any
+    shared_mem: Any = 0
+    cluster: Any = 1
+    cooperative: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Original:
+    """What a copy of a kernel was made of. Messages and the user's functions know only this.
+
+    Attributes:
+        definition: the user's.
+        values: its by-value parameters that are operands of the copy.
+        positions: of these operands, ascending.
+    """
+
+    definition: Definition
+    values: tuple[str, ...] = ()
+    positions: tuple[int, ...] = ()
+
+    def split(self, operands: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+        """The original's inputs, and the values by name."""
+        inputs = [x for i, x in enumerate(operands) if i not in self.positions]
+        at = zip(self.values, self.positions, strict=True)
+        return inputs, {name: operands[i] for name, i in at}
+
+    def join(self, inputs: Sequence[Any], values: Mapping[str, Any]) -> list[Any]:
+        """The inverse of ``split``."""
+        operands = list(inputs)
+        for name, i in zip(self.values, self.positions, strict=True):
+            operands.insert(i, values[name])
+        return operands
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Definition:
+    """What ``cuda_kernel`` was given, checked. ``dataclasses.replace`` checks anew.
+
+    Attributes:
+        name: of the kernel, where ``{x}`` stands for the C++ type of input ``x``.
+        code: source or images.
+        launch: its dimensions.
+        out_shape: of the outputs that are not updated in place, or a function of shapes.
+        params: what the user says of parameters, by name.
+        values: by-value parameters that calls need not give, or functions of shapes.
+        reference: the same function in jax.numpy, of the kernel's operands.
+        zero_init: names of outputs that are zeroed before each launch.
+        alignment: of every array, in bytes.
+        vmap: how a call is batched; a rule of the user's is one of the kernel's operands.
+        cpu: ``"auto"``, ``"source"`` or ``"reference"``.
+        sharding: the dimensions that may be split, as the user writes them or parsed.
+        original: what this is a copy of; its shape functions are the original's. ``None`` for a
+            kernel of the user's own.
+        described: the parameters, with placeholders for types that depend on dtypes; names and
+            roles do not.
+        value_names: of the by-value parameters.
+        defaults: ``values`` as scalars and functions.
+        sharding_rule: ``sharding``, parsed; it says nothing of traced values.
+    """
+
+    name: str
+    code: Code
+    launch: Launch
+    out_shape: Any
+    params: Mapping[str, str]
+    values: Mapping[str, Any]
+    reference: Callable[..., Any] | None
+    zero_init: Sequence[str]
+    alignment: int
+    vmap: str | Callable[..., Any] | None
+    cpu: str
+    sharding: str | Rule | None
+    original: Original | None = None
+    described: tuple[Parameter, ...] = field(init=False)
+    value_names: frozenset[str] = field(init=False)
+    defaults: dict[str, Any] = field(init=False)
+    sharding_rule: Rule | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Checks all that can be wrong before a call."""
+
+        def derive(name: str, value: Any) -> None:
+            object.__setattr__(self, name, value)
+
+        self._check_options()
+        derive("zero_init", self._checked_zero_init())
+        derive("described", describe(self.source, self.name, self.params))
+        derive("value_names", frozenset(p.name for p in self.described if p.role == "value"))
+        self._check_placeholders()
+        self._check_outputs()
+        derive("defaults", self._checked_values())
+        derive("sharding_rule", self._parsed_sharding())
+
+    # ------------------------------------------------------------------ checks
+
+    def _check_options(self) -> None:
+        where = f"kernel '{self.name}'"
+        if self.vmap is not None and self.vmap not in VMAP_METHODS and not callable(self.vmap):
+            raise ValueError(
+                f"{where}: vmap={self.vmap!r}: {', '.join(map(repr, VMAP_METHODS))}, a function or "
+                "None is expected"
+            )
+        if self.cpu not in ("auto", "source", "reference"):
+            raise ValueError(
+                f"{where}: cpu={self.cpu!r}: 'auto', 'source' or 'reference' is expected"
+            )
+        if self.cpu == "reference" and self.reference is None:
+            raise ValueError(
+                f"{where}: cpu='reference' needs reference=, the same function in jax.numpy"
+            )
+        alignment = self.alignment
+        if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
+            raise ValueError(
+                f"{where}: alignment={alignment!r}: a power of two is expected, in bytes"
+            )
+        if alignment > SLOT_BYTES:
+            raise ValueError(
+                f"{where}: alignment={alignment}: at most {SLOT_BYTES} bytes are supported"
+            )
+
+    def _checked_zero_init(self) -> tuple[str, ...]:
+        names: Any = self.zero_init
+        if not isinstance(names, Iterable):
+            raise TypeError(
+                f"kernel '{self.name}': zero_init={names!r}: the names of outputs are expected, "
+                "such as zero_init=('out',)"
+            )
+        return (names,) if isinstance(names, str) else tuple(names)
+
+    def _check_placeholders(self) -> None:
+        inputs = [p.name for p in self.inputs]
+        names = _PLACEHOLDER.findall(self.name)
+        if set("{}") & set(_PLACEHOLDER.sub("", self.name)):
+            raise ValueError(
+                f"kernel name {self.name!r}: braces hold the name of an input, such as "
+                f"'{bare_name(self.name)}<{{{(inputs or ['x'])[0]}}}>'"
+            )
+        if unknown := [name for name in names if name not in inputs]:
+            raise ValueError(
+                f"kernel name {self.name!r}: {unknown[0]!r} is no input; the inputs are "
+                f"{', '.join(inputs) or 'none'}"
+            )
+
+    def _check_outputs(self) -> None:
+        if not any(p.role in ("out", "inout") for p in self.described):
+            raise TypeError(
+                f"kernel {self} has no output: every pointer is const. Drop const from what it "
+                "writes, or say which parameter it updates with params={'name': 'inout'}"
+            )
+        pure = [p.name for p in self.described if p.role == "out"]
+        if unknown := [name for name in self.zero_init if name not in pure]:
+            raise ValueError(
+                f"kernel {self}: zero_init= names {unknown[0]!r}; the outputs that can begin as "
+                f"zeros are {', '.join(pure) or 'none'}"
+            )
+
+    def _checked_values(self) -> dict[str, Any]:
+        if not isinstance(self.values, Mapping):
+            raise TypeError(
+                f"kernel '{self.title}': values={self.values!r}: a mapping is expected, such as "
+                "{'n': lambda x: x.size}; got " + type(self.values).__name__
+            )
+        if unknown := [name for name in self.values if name not in self.value_names]:
+            raise ValueError(
+                f"kernel {self}: values= names {unknown[0]!r}; "
+                f"the by-value parameters are {', '.join(sorted(self.value_names)) or 'none'}"
+            )
+        return {
+            name: value if callable(value) else concrete(value, name, self.title)
+            for name, value in self.values.items()
+        }
+
+    def _parsed_sharding(self) -> Rule | None:
+        if self.sharding is None or isinstance(self.sharding, Rule):
+            return self.sharding
+        inputs = [p.name for p in self.inputs]
+        outputs = [p for p in self.described if p.role in ("out", "inout")]
+        rule = parse_sharding(self.sharding, inputs, [p.name for p in outputs], str(self))
+        pure = any(p.role == "out" for p in outputs)
+        if rule.splits and pure and not callable(self.out_shape):
+            raise TypeError(
+                f"kernel {self}: with sharding=, out_shape= is a function of the inputs, since "
+                "each device makes a part: out_shape=lambda x: x"
+            )
+        return rule
+
+    # ------------------------------------------------------------------ signature
+
+    @property
+    def source(self) -> Source | None:
+        """The source; ``None`` for a kernel that is given as an image."""
+        return self.code.source if isinstance(self.code, CudaSource) else None
+
+    @property
+    def inputs(self) -> tuple[Parameter, ...]:
+        """The parameters that take an array of the caller's."""
+        return tuple(p for p in self.described if p.is_input)
+
+    @property
+    def pointers(self) -> tuple[Parameter, ...]:
+        """The parameters that are no values."""
+        return tuple(p for p in self.described if p.role != "value")
+
+    @property
+    def loaded(self) -> frozenset[str]:
+        """The pointers to by-value parameters of the original's."""
+        positions = () if self.original is None else self.original.positions
+        return frozenset(self.inputs[i].name for i in positions)
+
+    def expression(self, dtypes: Sequence[np.dtype[Any]]) -> str:
+        """The entry's name, with ``{x}`` replaced by the C++ type of input ``x``."""
+        if "{" not in self.name:
+            return self.name
+        given = dict(zip((p.name for p in self.inputs), dtypes, strict=False))
+
+        def spelled(match: re.Match[str]) -> str:
+            # Where an input is missing, the placeholder stays, and the count is what is wrong.
+            try:
+                return spelling_of(given[match[1]]) if match[1] in given else match[0]
+            except TypeError as error:
+                raise TypeError(f"kernel '{self.title}': input '{match[1]}': {error}") from None
+
+        return _PLACEHOLDER.sub(spelled, self.name)
+
+    def parameters(self, dtypes: Sequence[np.dtype[Any]]) -> tuple[Parameter, ...]:
+        """The kernel's parameters, for inputs of these dtypes."""
+        return describe(self.source, self.expression(dtypes), self.params)
+
+    def code_for(self, dtypes: Sequence[np.dtype[Any]]) -> Code:
+        """The images, or the source with the headers of the types that ``{x}`` brought in."""
+        if isinstance(self.code, Prebuilt) or "{" not in self.name:
+            return self.code
+        headers = {header for dtype in dtypes if (header := header_of(dtype))}
+        return CudaSource(replace(self.code.source, headers=tuple(sorted(headers))))
+
+    # ------------------------------------------------------------------ in messages
+
+    @property
+    def shown(self) -> Definition:
+        """The user's own definition."""
+        return self if self.original is None else self.original.definition
+
+    @property
+    def title(self) -> str:
+        """The kernel's name in messages, without namespaces and template arguments."""
+        return bare_name(self.shown.name)
+
+    def as_given(self, operands: Sequence[Any]) -> tuple[Sequence[Any], dict[str, Any]]:
+        """What stands for operands in the user's call: inputs, and traced values by name."""
+        return (operands, {}) if self.original is None else self.original.split(operands)
+
+    @property
+    def traced_values(self) -> tuple[str, ...]:
+        """The user's by-value parameters that are operands here."""
+        return () if self.original is None else self.original.values
+
+    def label(self, dtypes: Sequence[np.dtype[Any]]) -> str:
+        """The kernel as the user knows it, for operands of these dtypes."""
+        return self.shown.expression(self.as_given(dtypes)[0])
+
+    def spelled(self, dtypes: Sequence[np.dtype[Any]]) -> str:
+        """Its signature, likewise."""
+        return spell(self.label(dtypes), self.shown.parameters(self.as_given(dtypes)[0]))
+
+    def where(self, position: int) -> str:
+        """An input, by its place in a call."""
+        names = [f"'{p.name}'" for p in self.inputs]
+        which = names[position] if position < len(names) else position
+        return f"kernel '{self.title}': input {which}"
+
+    def __str__(self) -> str:
+        return spell(self.name, self.described)
