@@ -29,7 +29,7 @@ from jax_graphenc.programs.compiled_call import compile_for
 from jax_graphenc.programs.custom_call import program_of
 from jax_graphenc.regions.equations import Kind, kind_of
 from jax_graphenc.regions.jaxprs import between, inner_call
-from jax_graphenc.regions.rewrite import with_programs
+from jax_graphenc.regions.lowering import with_programs
 
 
 @ends_at_caller

@@ -8,11 +8,11 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 import jax
 
-import jax_graphenc.regions.rewrite  # noqa: F401 - how regions are lowered
+import jax_graphenc.regions.lowering  # noqa: F401 - how regions are lowered
 from jax_graphenc.base.options import current as current_options
 from jax_graphenc.base.tracebacks import ends_at_caller
 from jax_graphenc.primitives.region import check_no_refs, region_p, trace
-from jax_graphenc.regions.partition import check_whole
+from jax_graphenc.regions.strict import check_whole
 
 P = ParamSpec("P")
 R = TypeVar("R")

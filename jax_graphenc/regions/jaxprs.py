@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import jax
 from jax.extend import core
 
 from jax_graphenc.base.kept import kept
+from jax_graphenc.regions.literals import Atom, is_scalar_literal, number
 
 # Calls that mean no more than the equations inside, by the parameter that holds these.
 _CALLS = {
@@ -33,21 +35,35 @@ def inner_call(eqn: core.JaxprEqn) -> core.ClosedJaxpr | None:
     return closed(eqn.params[param]) if param in eqn.params else None
 
 
-def holds_kernel(param: Any) -> bool:
-    """Whether an equation's parameter is or has a jaxpr with a kernel, however deep."""
-    if isinstance(param, tuple | list):
-        return any(map(holds_kernel, param))
-    if not isinstance(param, core.Jaxpr | core.ClosedJaxpr):
-        return False
-    return _has_kernel(closed(param).jaxpr)
+def is_jaxpr(value: Any) -> bool:
+    """Whether a parameter is a jaxpr, closed or not."""
+    return isinstance(value, core.Jaxpr | core.ClosedJaxpr)
+
+
+def inner_jaxprs(eqn: core.JaxprEqn) -> Iterator[core.ClosedJaxpr]:
+    """The jaxprs in an equation's parameters, which may be trees of them."""
+    for part in jax.tree.leaves(list(eqn.params.values())):
+        if is_jaxpr(part):
+            yield closed(part)
+
+
+def known_branch(eqn: core.JaxprEqn, operands: Sequence[Atom]) -> core.ClosedJaxpr | None:
+    """The branch that a number chooses."""
+    if eqn.primitive.name != "cond" or not is_scalar_literal(operands[0]):
+        return None
+    branches = eqn.params["branches"]
+    return closed(branches[min(max(int(number(operands[0])), 0), len(branches) - 1)])
+
+
+def holds_kernel(eqn: core.JaxprEqn) -> bool:
+    """Whether an equation has a jaxpr with a kernel, however deep."""
+    return any(has_kernel(inner.jaxpr) for inner in inner_jaxprs(eqn))
 
 
 @kept
-def _has_kernel(jaxpr: core.Jaxpr) -> bool:
-    return any(
-        eqn.primitive.name == "cuda_kernel" or any(map(holds_kernel, eqn.params.values()))
-        for eqn in jaxpr.eqns
-    )
+def has_kernel(jaxpr: core.Jaxpr) -> bool:
+    """Whether a kernel is in a jaxpr, however deep."""
+    return any(eqn.primitive.name == "cuda_kernel" or holds_kernel(eqn) for eqn in jaxpr.eqns)
 
 
 def between(eqns: Sequence[core.JaxprEqn], ends: Sequence[bool]) -> list[bool]:

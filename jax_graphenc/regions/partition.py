@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from jax.extend import core, source_info_util
+from jax.extend import core
 
-from jax_graphenc.base.errors import GraphBreakError
 from jax_graphenc.base.shapes import byte_count
-from jax_graphenc.regions.equations import Atom, Kind, is_scalar_literal, key_of
+from jax_graphenc.regions.equations import Kind
 from jax_graphenc.regions.flatten import FlatEquation, Flattener
-from jax_graphenc.regions.jaxprs import between, holds_kernel
+from jax_graphenc.regions.literals import Atom, is_scalar_literal, key_of
 
 # A program of more nodes is cut, since the order of its nodes takes memory that grows with their
 # square.
@@ -189,41 +188,3 @@ def _connect(stages: list[Stage], lazy: dict[core.Var, FlatEquation], outvars: l
         }
         stage.operands = list(taken.values())
         stage.results = list(asked[id(stage)])
-
-
-def check_whole(jaxpr: core.ClosedJaxpr, name: str, max_unrolled_nodes: int) -> None:
-    """Refuses a region that XLA's operations split into several programs.
-
-    That one of very many nodes is cut as well is no concern of the user's.
-
-    Raises:
-        GraphBreakError: naming each operation that must run between kernels, and where it is
-            written.
-    """
-    cut = partition(jaxpr, max_unrolled_nodes)
-    eqns = [e.eqn for e in cut.equations]
-    loops = [e.kind is Kind.FOREIGN and _holds_kernel(e.eqn) for e in cut.equations]
-    kernels = [loop or e.kind is Kind.KERNEL for e, loop in zip(cut.equations, loops, strict=True)]
-    split = dict.fromkeys(
-        _describe(e.eqn)
-        for e, loop, inside in zip(cut.equations, loops, between(eqns, kernels), strict=True)
-        if loop or (inside and e.kind is Kind.FOREIGN)
-    )
-    if split:
-        raise GraphBreakError(
-            f"region '{name}' is strict and does not fit into one program. What stands between its "
-            "kernels and is no kernel, view, constant, copy or sum of cotangents:\n"
-            + "\n".join(f"  {line}" for line in split)
-            + "\nMove it before or behind the kernels, write it as a kernel, or drop strict=True"
-        )
-
-
-def _holds_kernel(eqn: core.JaxprEqn) -> bool:
-    return any(map(holds_kernel, eqn.params.values()))
-
-
-def _describe(eqn: core.JaxprEqn) -> str:
-    what = eqn.primitive.name
-    if _holds_kernel(eqn):
-        what += ", a loop or branch that cannot be unrolled, with kernels inside"
-    return f"{what}: {source_info_util.summarize(eqn.source_info)}"

@@ -224,6 +224,76 @@ def test_a_loop_of_larger_steps_carries_what_it_returns_of_its_counter(reverse):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), got, jax.jit(f)(X))
 
 
+COUNTERS = {
+    "i << 1": lambda i: i << 1,
+    "i >> 1": lambda i: i >> 1,
+    "(i - 4) >> 1": lambda i: (i - 4) >> 1,
+    "i ** 2": lambda i: i**2,
+    "2 ** i": lambda i: 2**i,
+    "abs(i - 2)": lambda i: abs(i - 2),
+    "(i - 3) // 2": lambda i: (i - 3) // 2,
+    "(i - 3) % 3": lambda i: (i - 3) % 3,
+    "divmod": lambda i: sum(divmod(i, 2)),
+    "of floats": lambda i: jnp.round(i * 0.7).astype(int),
+    "where": lambda i: jnp.where(i > 1, i, -i),
+    "bits": lambda i: jax.lax.population_count(i) ^ 5,
+    "unsigned": lambda i: jax.lax.bitcast_convert_type(i, jnp.uint32),
+    "division by zero": lambda i: jax.lax.div(jnp.int32(7), i - 2),
+    "remainder by zero": lambda i: jax.lax.rem(jnp.int32(7), i - 2),
+    "the least by -1": lambda i: jax.lax.div(jnp.int32(-(2**31)), i - 3) >> 20,
+    "of a function": jax.jit(lambda i: 3 * i + 1),
+    "of a branch": lambda i: jax.lax.cond(i % 2 == 0, lambda: i, lambda: 7),
+    "of a switch": lambda i: jax.lax.switch(i, [lambda: 1, lambda: 2, lambda: i * i]),
+    "of another loop": lambda i: jax.lax.fori_loop(0, 3, lambda k, n: n + i * k, 0),
+}
+
+
+def test_all_arithmetic_on_counters_is_known():
+    def f(x):
+        def step(number):
+            return lambda i, u: add_index(u, number(i))
+
+        return {name: jax.lax.fori_loop(0, 4, step(c), x) for name, c in COUNTERS.items()}
+
+    got = jge.graph(f, strict=True)(X)
+    # Outside, so that the division's operands are data: XLA's compiler divides numbers itself.
+    numbers = jax.jit(jax.vmap(lambda i: {name: c(i) for name, c in COUNTERS.items()}))(
+        jnp.arange(4)
+    )
+    for name, of_i in numbers.items():
+        np.testing.assert_array_equal(got[name], X + sum(map(float, of_i.astype(jnp.int32))), name)
+
+
+def test_a_branch_that_a_counter_chooses_costs_nothing():
+    def f(x, y):
+        def body(i, u):
+            return jax.lax.cond(i % 2 == 0, lambda: axpy(u, y), lambda: bump(bump(u)))
+
+        return jax.lax.fori_loop(0, 5, body, x)
+
+    assert node_counts(jge.graph(f, strict=True), X, ONE) == 7
+    np.testing.assert_allclose(jge.graph(f)(X, ONE), jax.jit(f)(X, ONE), rtol=1e-6)
+
+
+def test_strict_names_what_keeps_a_loop_from_being_unrolled():
+    def f(x):
+        def body(i, u):
+            return add_index(u, jnp.sin(i * 1.0))
+
+        return jax.lax.fori_loop(0, 4, body, x)
+
+    def long(x):
+        return jax.lax.fori_loop(0, 4, lambda i, u: add_index(u, i), x)
+
+    with pytest.raises(jge.GraphBreakError, match=r"scan, a loop(.|\n)* sin: .*test_graph.py:\d+"):
+        jge.graph(f, strict=True)(X)
+    with (
+        jge.options(max_unrolled_nodes=3),
+        pytest.raises(jge.GraphBreakError, match="depends on its counter"),
+    ):
+        jge.graph(long, strict=True)(X)
+
+
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_arithmetic_on_a_counter_is_xla_s():
     def f(x):
