@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+from jax_graphenc.base.notebooks import EndsInCell
 
-class KernelCompileError(RuntimeError):
+
+class KernelCompileError(EndsInCell, RuntimeError):
     """A kernel's source does not compile.
 
     Attributes:
@@ -18,7 +20,7 @@ class KernelCompileError(RuntimeError):
         self.log = log
 
 
-class CompilerNotFoundError(RuntimeError):
+class CompilerNotFoundError(EndsInCell, RuntimeError):
     """No compiler for the platform was found; the message says which were looked for."""
 
 
@@ -26,7 +28,7 @@ class UnsupportedOnCpuError(KernelCompileError):
     """The CPU cannot run a kernel: the message says what is in the way, and where."""
 
 
-class LaunchLimitError(ValueError):
+class LaunchLimitError(EndsInCell, ValueError):
     """A launch asks for more than the device has."""
 
 
@@ -46,7 +48,7 @@ class UninitializedReadWarning(UserWarning):
     """In debug mode, on the CPU: a kernel reads an output before anything has written it."""
 
 
-class GraphBreakError(ValueError):
+class GraphBreakError(EndsInCell, ValueError):
     """A region that was declared ``strict`` does not fit into one program."""
 
 

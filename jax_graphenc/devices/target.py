@@ -9,6 +9,7 @@ from typing import Any, Literal
 import jax
 
 from jax_graphenc import _core
+from jax_graphenc.base.notebooks import EndsInCell
 from jax_graphenc.base.options import current as current_options
 
 
@@ -27,7 +28,7 @@ class Target:
     infos: tuple[dict[str, Any], ...] = field(compare=False)
 
 
-class NoGpuError(RuntimeError):
+class NoGpuError(EndsInCell, RuntimeError):
     """This process has no GPU, or GPUs of different architectures; the message says what to do."""
 
 

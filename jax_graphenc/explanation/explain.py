@@ -16,6 +16,7 @@ from jax.extend import core, source_info_util
 from jax.interpreters import partial_eval
 
 from jax_graphenc import _core
+from jax_graphenc.base.notebooks import name_of_file
 from jax_graphenc.base.options import current as current_options
 from jax_graphenc.base.tracebacks import ends_at_caller
 from jax_graphenc.devices.target import Target, target_of
@@ -248,7 +249,9 @@ def _type(v: Any) -> str:
 
 
 def _line(eqn: core.JaxprEqn) -> str:
-    """``file:line (function)`` of the user's, the file relative to the current folder if below."""
+    """The user's ``file:line (function)``; a file below the current folder is relative to it."""
     line: str = source_info_util.summarize(eqn.source_info)
-    line = re.sub(r":(\d+):\d+", r":\1", line)
+    if found := re.fullmatch(r"(.*?):(\d+):\d+( .*)?", line):
+        file, number, function = found.groups("")
+        line = f"{name_of_file(file)}:{number}{function}"
     return _shown(line.removeprefix(os.getcwd() + os.sep))
