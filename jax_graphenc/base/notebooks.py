@@ -9,7 +9,7 @@ from jax_graphenc.base.tracebacks import without_last_hidden
 
 
 class ShownAsText:
-    """A class whose ``str`` is a table, which IPython would show as one long line otherwise."""
+    """A class that IPython shows by its ``str``, a table, instead of a one-line ``repr``."""
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         printer.text(str(self))
