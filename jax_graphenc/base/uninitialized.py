@@ -23,7 +23,7 @@ def _warn(
     block: _Dim3,
     thread: _Dim3,
 ) -> None:
-    """Warns at the kernel's line: this thread ran the kernel, with no Python frame of the user's."""
+    """Warns at the kernel's line: this thread has no Python frame of the user's."""
     filename, _, text = line.rpartition(":")
     number = int(text) if text.isdecimal() else 0
     places = ["(" + ",".join(map(str, place)) + ")" for place in (block, thread)]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import jax
 
@@ -144,38 +145,33 @@ def device_info(device: jax.Device | None = None) -> DeviceInfo:
     device = device if device is not None else jax.devices()[0]
     if not isinstance(device, jax.Device):
         raise TypeError(f"device_info: one of jax.devices() is expected; got {device!r}")
-    raw = _core.device_info(driver_of(device), device.local_hardware_id or 0)
+    return _described(_core.device_info(driver_of(device), device.local_hardware_id or 0))
+
+
+_SWITCHES = (
+    "cooperative_launch",
+    "concurrent_managed_access",
+    "host_native_atomics",
+    "managed_memory",
+    "memory_pools",
+)
+
+
+def _described(raw: dict[str, Any]) -> DeviceInfo:
+    """What the native part reports, by the names of the fields."""
     capability = raw["compute_major"], raw["compute_minor"]
+    same = {field.name: raw[field.name] for field in fields(DeviceInfo) if field.name in raw}
     return DeviceInfo(
-        ordinal=raw["ordinal"],
-        driver=raw["driver"],
-        name=raw["name"],
-        compute_capability=capability,
-        multiprocessors=raw["multiprocessors"],
-        warp_size=raw["warp_size"],
-        clock_khz=raw["clock_khz"],
-        memory_clock_khz=raw["memory_clock_khz"],
-        memory_total=raw["memory_total"],
-        memory_free=raw["memory_free"],
-        l2_bytes=raw["l2_bytes"],
-        shared_memory_per_block=raw["shared_memory_per_block"],
-        shared_memory_per_block_optin=raw["shared_memory_per_block_optin"],
-        shared_memory_per_multiprocessor=raw["shared_memory_per_multiprocessor"],
-        registers_per_block=raw["registers_per_block"],
-        registers_per_multiprocessor=raw["registers_per_multiprocessor"],
-        max_threads_per_block=raw["max_threads_per_block"],
-        max_threads_per_multiprocessor=raw["max_threads_per_multiprocessor"],
-        max_block=(raw["max_block_x"], raw["max_block_y"], raw["max_block_z"]),
-        max_grid=(raw["max_grid_x"], raw["max_grid_y"], raw["max_grid_z"]),
-        max_cluster=raw["max_cluster"],
-        cooperative_launch=bool(raw["cooperative_launch"]),
-        concurrent_managed_access=bool(raw["concurrent_managed_access"]),
-        host_native_atomics=bool(raw["host_native_atomics"]),
-        managed_memory=bool(raw["managed_memory"]),
-        memory_pools=bool(raw["memory_pools"]),
-        driver_version=(raw["driver_version"] // 1000, raw["driver_version"] % 1000 // 10),
-        compiler_version=_compiler_version(),
-        graph_limits=GraphLimits(**_core.graph_limits(*capability)),
+        **{
+            **same,
+            **{name: bool(raw[name]) for name in _SWITCHES},
+            "compute_capability": capability,
+            "max_block": (raw["max_block_x"], raw["max_block_y"], raw["max_block_z"]),
+            "max_grid": (raw["max_grid_x"], raw["max_grid_y"], raw["max_grid_z"]),
+            "driver_version": (raw["driver_version"] // 1000, raw["driver_version"] % 1000 // 10),
+            "compiler_version": _compiler_version(),
+            "graph_limits": GraphLimits(**_core.graph_limits(*capability)),
+        }
     )
 
 

@@ -18,6 +18,7 @@ from jax.interpreters import partial_eval
 from jax_graphenc import _core
 from jax_graphenc.base.notebooks import name_of_file
 from jax_graphenc.base.options import current as current_options
+from jax_graphenc.base.shapes import byte_count
 from jax_graphenc.base.tracebacks import ends_at_caller
 from jax_graphenc.devices.target import Target, target_of
 from jax_graphenc.explanation.data import Memory, Operation, Program, describe
@@ -157,7 +158,9 @@ class _Collector:
             if kernel is None:
                 self.references.append(Operation(call.label, here.where))
             else:
-                made, uncaptured = program_of(call, kernel, [v.aval for v in eqn.invars])
+                made, uncaptured = program_of(
+                    call, kernel, [byte_count(v.aval) for v in eqn.invars]
+                )
                 self._add(eqn, made, uncaptured, here)
         elif (inner := inner_call(eqn)) is not None:
             self.walk(inner.jaxpr, here)
