@@ -4,8 +4,8 @@ from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-import jax_graphenc._core  # first, so that a missing build is named plainly
-import jax_graphenc.base.uninitialized  # noqa: F401 - tells the native part whom to warn
+import jax_graphenc._core  # first, so that the error of a missing build names it
+import jax_graphenc.base.uninitialized  # noqa: F401 - installs the native part's handler of warnings
 from jax_graphenc import testing
 from jax_graphenc.base.errors import (
     CompilerNotFoundError,
@@ -90,7 +90,7 @@ __all__ = [
 ]
 
 
-# The report's import would take a tenth of a start-up that has no use for it.
+# Importing the report takes a tenth of the package's start-up.
 _LATER = {
     "Explanation": "jax_graphenc.explanation.explanation",
     "explain": "jax_graphenc.explanation.explain",
@@ -98,7 +98,7 @@ _LATER = {
 
 
 def __getattr__(name: str) -> Any:
-    """What is imported when it is asked for."""
+    """Imports a name at its first use."""
     if name in _LATER:
         return getattr(import_module(_LATER[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -18,7 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; returns its exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m jax_graphenc",
-        description="Shows, checks and times what jax_graphenc has to work with on this machine.",
+        description="Shows, checks and times jax_graphenc on this machine.",
     )
     parser.add_argument("--version", action="version", version=jax_graphenc.__version__)
     subparsers = parser.add_subparsers(metavar="command")
@@ -31,15 +31,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown:
         # parse_args would show the usage of all commands instead of this one's.
         options.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
-    # A name that the terminal has no letters for is no reason to fail.
+    # Do not fail on a name that the terminal cannot encode.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
-    # Others may be using the GPUs; JAX would take three quarters of their memory.
+    # JAX would take three quarters of the memory of GPUs that others may use.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     try:
         status: int = options.run(options)
         sys.stdout.flush()
-    except BrokenPipeError:  # a reader such as head has seen enough
+    except BrokenPipeError:  # a reader such as head has closed its end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 1
     return status

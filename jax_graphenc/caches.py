@@ -10,13 +10,13 @@ from jax_graphenc.kernels.autotune import forget_choices
 
 
 def clear_caches(disk: bool = False) -> None:
-    """Forgets the compiled kernels that this process keeps, and what ``autotune`` chose.
+    """Forgets this process's compiled kernels and the choices of ``autotune``.
 
-    Functions that are traced already keep theirs; ``jax.clear_caches()`` forgets those.
+    Traced functions keep their kernels until ``jax.clear_caches()``.
 
     Args:
         disk: whether to empty the folder of compiled kernels and choices
-            (``options(cache_dir=)``) as well; headers that NVRTC unpacked there stay.
+            (``options(cache_dir=)``) as well; NVRTC's unpacked headers stay.
     """
     clear_memory()
     forget_programs()

@@ -1,4 +1,4 @@
-"""What the package has done in this process: counters, and times of kernels and driver calls."""
+"""This process's counters, and times of kernels and driver calls."""
 
 from __future__ import annotations
 
@@ -19,16 +19,15 @@ class Stats(ShownAsText, dict[str, int]):
 
 @dataclass(frozen=True, slots=True)
 class KernelTime:
-    """How long the nodes of one name took in one program, or region; times in seconds.
+    """The times of a program's nodes of one name, in seconds.
 
     Attributes:
-        program: name of the region, or of the kernel that was called alone; ``encoder`` for work
-            that ``jge.Encoder`` ran.
+        program: name of the region or lone kernel; ``encoder`` for work of ``jge.Encoder``.
         node: the kernel's name, ``memset``, ``copy`` or ``captured graph``.
-        calls: how many there were.
-        total: of all of them together.
-        least: of the fastest.
-        most: of the slowest.
+        calls: how often they ran.
+        total: sum of all times.
+        least: the shortest time.
+        most: the longest time.
     """
 
     program: str
@@ -64,7 +63,7 @@ class KernelTimes(ShownAsText, tuple[KernelTime, ...]):
 
 
 def table(rows: Sequence[Sequence[str]], names: int = 1) -> str:
-    """Columns of equal width: the first ``names`` of them to the left, numbers to the right."""
+    """Aligned columns: the first ``names`` to the left, numbers to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  ".join(
@@ -76,29 +75,29 @@ def table(rows: Sequence[Sequence[str]], names: int = 1) -> str:
 
 
 def stats() -> Stats:
-    """What has been done since the process began or ``reset_stats`` was called.
+    """Counts since the process began or ``reset_stats`` was called.
 
     Returns:
         Counts by name, a dict that prints as a table. ``programs`` decoded and the
-        ``scratch_bytes`` of memory that their inner values take, ``images_loaded``, ``encoders``
-        made; ``commits`` of batches, the ``nodes`` in them (kernels, memsets, copies, captures, and
-        the joins that end concurrent regions) and the ``bytes`` of memory that they touch, each
-        byte once per batch by hand and once per run of a program; of these nodes,
-        ``direct_launches`` straight onto a stream and ``captured_nodes`` added to a graph that XLA
-        captures, which are counted then and not when XLA launches it; ``graph_launches`` of
-        executable graphs; of these graphs: ``instantiations``, ``nodes_patched``, ``exec_hits`` and
-        ``exec_misses`` in their cache, ``exec_evictions``, and ``fallbacks_*`` by reason; of the
-        compilers: ``compiled`` sources, ``disk_hits`` and ``memory_hits``.
+        ``scratch_bytes`` of their inner values, ``images_loaded``, ``encoders`` made; ``commits``
+        of batches, the ``nodes`` in them (kernels, memsets, copies, captures, and the joins that
+        end concurrent regions) and the ``bytes`` of memory that they touch, each byte once per
+        batch of ``jge.Encoder`` and once per run of a program; of these nodes, ``direct_launches``
+        onto a stream and ``captured_nodes`` added to a graph that XLA captures, which count once,
+        at the capture; ``graph_launches`` of executable graphs; of these graphs:
+        ``instantiations``, ``nodes_patched``, ``exec_hits`` and ``exec_misses`` in their cache,
+        ``exec_evictions``, and ``fallbacks_*`` by reason; of the compilers: ``compiled`` sources,
+        ``disk_hits`` and ``memory_hits``.
     """
     return Stats({**_core.stats(), **compile_counts()})
 
 
 def kernel_times() -> KernelTimes:
-    """How long each kernel took, if ``options(time_kernels=True)`` was set.
+    """Times of each kernel, if ``options(time_kernels=True)`` was set.
 
-    Nodes run one after the other, each between two events of one graph, so a time holds what
-    the GPU takes to begin a node, about a microsecond, and nothing that the host does; what could
-    run side by side takes its turn. On the CPU it is the time of the thread that runs the kernel.
+    Nodes run one after the other, each between two events of one graph. So a time includes the
+    GPU's start of the node, about a microsecond, but no host time, and nodes do not overlap. On
+    the CPU it is the time of the thread that runs the kernel.
 
     Returns:
         Times in seconds by program and kernel, since the process began or ``reset_stats`` was
@@ -111,10 +110,10 @@ def kernel_times() -> KernelTimes:
 
 
 def driver_calls() -> dict[str, tuple[int, float]]:
-    """Time spent in the CUDA driver's functions, if ``options(time_driver_calls=True)`` was set.
+    """Times of the CUDA driver's functions, if ``options(time_driver_calls=True)`` was set.
 
     Returns:
-        Calls, and seconds in all, by function; the most expensive first.
+        Calls and total seconds by function, the most expensive first.
     """
     return {name: (calls, 1e-9 * spent) for name, calls, spent in _core.call_times()}
 

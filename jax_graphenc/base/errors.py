@@ -1,12 +1,14 @@
-"""The exceptions and warnings that jax_graphenc raises beside Python's own."""
+"""The package's own exceptions and warnings."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
 
+from jax_graphenc.base.notebooks import EndsInCell
 
-class KernelCompileError(RuntimeError):
+
+class KernelCompileError(EndsInCell, RuntimeError):
     """A kernel's source does not compile.
 
     Attributes:
@@ -18,48 +20,48 @@ class KernelCompileError(RuntimeError):
         self.log = log
 
 
-class CompilerNotFoundError(RuntimeError):
-    """No compiler for the platform was found; the message says which were looked for."""
+class CompilerNotFoundError(EndsInCell, RuntimeError):
+    """No compiler for the platform was found; the message lists the places searched."""
 
 
 class UnsupportedOnCpuError(KernelCompileError):
-    """The CPU cannot run a kernel: the message says what is in the way, and where."""
+    """The CPU cannot run a kernel; the message names the construct and its line."""
 
 
-class LaunchLimitError(ValueError):
+class LaunchLimitError(EndsInCell, ValueError):
     """A launch asks for more than the device has."""
 
 
 class ReferenceUsedWarning(UserWarning):
-    """The CPU cannot run a kernel, so that its ``reference=`` runs instead."""
+    """The CPU cannot run a kernel; its ``reference=`` runs instead."""
 
 
 class GatherWarning(UserWarning):
-    """A kernel or region is lowered for several devices, and its operands may be gathered."""
+    """A kernel or region is lowered for several devices, and XLA may gather its operands."""
 
 
 class NotTunedWarning(UserWarning):
-    """An autotuned kernel takes its first configuration: nothing is known, nor can be timed."""
+    """An autotuned kernel runs its first configuration: none was timed, and none can be now."""
 
 
 class UninitializedReadWarning(UserWarning):
-    """In debug mode, on the CPU: a kernel reads an output before anything has written it."""
+    """A kernel reads an output before anything has written it; debug mode on the CPU finds it."""
 
 
-class GraphBreakError(ValueError):
-    """A region that was declared ``strict`` does not fit into one program."""
+class GraphBreakError(EndsInCell, ValueError):
+    """A ``strict`` region does not fit into one program."""
 
 
 @contextlib.contextmanager
-def telling(whose: str) -> Iterator[None]:
-    """Puts in front of what is wrong inside whose it is, such as ``"kernel 'f'"``.
+def telling(subject: str) -> Iterator[None]:
+    """Puts a subject such as ``"kernel 'f'"`` in front of the message of an error inside.
 
     Raises:
-        TypeError, ValueError: for one inside.
+        TypeError, ValueError: the error with its new message.
     """
     try:
         yield
     except (TypeError, ValueError) as error:
         if type(error) not in (TypeError, ValueError):
             raise
-        raise type(error)(f"{whose}: {error}") from None
+        raise type(error)(f"{subject}: {error}") from None

@@ -1,4 +1,4 @@
-"""Where JAX's versions differ: each difference once, with its reason."""
+"""Differences between JAX's versions, and its one private name; each once, with its reason."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from jax.extend import core
 
 
 def scan_arity(eqn: core.JaxprEqn) -> tuple[int, int]:
-    """How many constants and carries a scan has; after 0.11 it tells by trees, not by numbers."""
+    """A scan's numbers of constants and carries; JAX 0.12 keeps trees instead."""
     if "num_carry" in eqn.params:
         return eqn.params["num_consts"], eqn.params["num_carry"]
     consts, carry, _ = eqn.params["ft_in"].unpack()
@@ -14,11 +14,11 @@ def scan_arity(eqn: core.JaxprEqn) -> tuple[int, int]:
 
 
 def hide_in_tracebacks(folder: str) -> None:
-    """Lets JAX take the frames of a folder's files out of tracebacks, together with its own.
+    """Makes JAX remove a folder's frames from tracebacks together with its own.
 
-    Not public: ``jax.extend`` can exclude files only from the lines that operations remember. JAX
-    shows the traceback of the innermost operation that has one, which inside a kernel call is ours
-    alone; without it, JAX goes on to the user's. Where this is gone, tracebacks are longer.
+    ``jax.extend`` can only exclude files from the lines that operations remember. An error in
+    lowering shows the traceback of its operation; without our frames that is the user's line. If a
+    later JAX has no such function, tracebacks are longer.
     """
     try:
         from jax._src.traceback_util import register_exclusion

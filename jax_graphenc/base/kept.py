@@ -1,4 +1,4 @@
-"""``kept``: what is derived from a jaxpr lives as long as the jaxpr."""
+"""``kept``: caches results derived from a jaxpr for as long as the jaxpr lives."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _T = TypeVar("_T")
 
 
 def kept(derive: Callable[..., _T]) -> Callable[..., _T]:
-    """Keeps what a function of a jaxpr and hashable values returns, for as long as the jaxpr."""
+    """Caches a function of a jaxpr and hashable values for as long as the jaxpr lives."""
     known: weakref.WeakKeyDictionary[Any, dict[Hashable, _T]] = weakref.WeakKeyDictionary()
 
     @functools.wraps(derive)

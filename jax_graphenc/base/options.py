@@ -1,13 +1,12 @@
-"""Options: each can be set by an environment variable, by a call, or for a scope."""
+"""Options: an environment variable, a call or a scope sets each."""
 
 from __future__ import annotations
 
 import contextlib
 import inspect
 import os
-import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import TracebackType
@@ -17,56 +16,52 @@ import jax
 import platformdirs
 
 from jax_graphenc import _core
+from jax_graphenc.base.option_kinds import KINDS
 from jax_graphenc.base.tracebacks import ends_at_caller
 
 ENVIRONMENT_PREFIX = "JAX_GRAPHENC_"
-
-SCRATCH_REUSE = ("path", "order", "never")
-"""What ``scratch_reuse`` can be; ``programs/memory_plan.py`` says what each means."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """The options in force.
 
-    A change of one that is read when a function is traced or lowered makes JAX forget all that it
-    has compiled, so that it takes effect at the next call. What another thread is tracing at that
-    moment keeps what it has read.
+    A change of an option that is read when a function is traced or lowered clears JAX's caches, so
+    it takes effect at the next call. A trace that is running in another thread keeps the old value.
 
     Attributes:
-        max_ops_per_graph: nodes per committed batch; ``None`` takes the table's value for the
-            device. Read at each execution.
+        max_ops_per_graph: nodes per committed batch; ``None`` takes the device's value from the
+            table. Read at each execution.
         max_mb_per_graph: megabytes (10^6 bytes) of distinct buffers per committed batch; ``None``
             takes the table's value. Read at each execution.
-        use_graphs: replay several nodes as an executable graph; otherwise launch each. Read at each
-            execution.
+        use_graphs: replay several nodes as an executable graph instead of launching each. Read at
+            each execution.
         graph_cache_size: executable graphs kept per device. Read at each execution.
-        graph_after: how often a graph is launched node by node before it is instantiated, which
-            costs about twice as much as launching it once. Read at each execution.
-        save_dot: folder that every committed batch of nodes is drawn into, as numbered Graphviz
-            files with the kernels, their arguments and the edges. Read at each execution.
-        time_driver_calls: put a clock around every call of the CUDA driver, for
-            ``driver_calls()``. Read when a driver is first used.
+        graph_after: how often a graph is launched node by node before it is instantiated.
+            Instantiating costs about twice a launch. Read at each execution.
+        save_dot: folder for a drawing of every committed batch: numbered Graphviz files with the
+            kernels, their arguments and the edges. Read at each execution.
+        time_driver_calls: time every call of the CUDA driver, for ``driver_calls()``. Read when a
+            driver is first used.
         cache_dir: folder of compiled kernels; ``None`` switches the disk cache off. Read when a
             kernel is compiled.
-        max_batch_nodes: launches that ``jax.vmap`` may make of one call at once; a larger batch is
-            a loop. Read when a call is traced.
-        max_unrolled_nodes: nodes that a counted loop of a region may have to be unrolled whole into
-            a program; a longer one is unrolled in part. Read when a region is lowered.
-        scratch_reuse: when memory of a program's inner values is used again: ``"path"``, where that
-            keeps nothing from running at the same time; ``"order"``, as soon as the program's
+        max_batch_nodes: the most launches that ``jax.vmap`` makes of one call at once; a larger
+            batch is a loop. Read when a call is traced.
+        max_unrolled_nodes: the most nodes of a counted loop that a region unrolls whole; a longer
+            loop is unrolled in part. Read when a region is lowered.
+        scratch_reuse: when memory of a program's inner values is reused: ``"path"``, where reuse
+            orders no nodes that could run at the same time; ``"order"``, as soon as the program's
             order allows, which takes the least memory; ``"never"``. Read when a region is lowered.
-        cuda_targets: architectures that kernels are compiled for when a call is lowered for CUDA,
-            instead of the GPUs at hand: ``("sm_80", "sm_90a")``, or a text with commas.
-            ``"compute_80"`` is PTX, for devices of compute capability 8.0 and later whose driver is
-            as new as the compiler. ``()``, the default, takes the GPUs at hand. Read when a call is
-            lowered.
-        debug: synchronize after every kernel and name the one that failed; on the CPU, find
-            accesses out of bounds and barriers that not all threads reach. Read when a call is
-            traced (it keeps the call out of XLA's command buffers) and at each execution.
-        time_kernels: run the nodes of a program one after the other with an event between them,
-            wait for them, and add up their times for ``kernel_times()``. Read when a call is traced
+        cuda_targets: architectures to compile for when a call is lowered for CUDA, instead of
+            this process's GPUs: ``("sm_80", "sm_90a")``, or a string with commas. ``"compute_80"``
+            is PTX, for compute capability 8.0 and later and a driver as new as the compiler.
+            ``()``, the default, takes this process's GPUs. Read when a call is lowered.
+        debug: synchronize after every kernel and name a kernel that fails; on the CPU, find
+            accesses out of bounds and barriers that some threads miss. Read when a call is traced
             (it keeps the call out of XLA's command buffers) and at each execution.
+        time_kernels: run a program's nodes one after the other with events between them, wait for
+            them, and add up their times for ``kernel_times()``. Read when a call is traced (it
+            keeps the call out of XLA's command buffers) and at each execution.
     """
 
     max_ops_per_graph: int | None = None
@@ -85,85 +80,7 @@ class Options:
     time_kernels: bool = False
 
 
-_MOST = 2**31 - 1  # an int of the native part
-
-
-def _is_integer(value: Any, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= _MOST
-
-
-def _boolean(text: str) -> bool:
-    known = {"1": True, "true": True, "on": True, "0": False, "false": False, "off": False}
-    return known[text.lower() or "0"]
-
-
-def _folder(value: str | os.PathLike[str] | None) -> Path | None:
-    return Path(value).expanduser().absolute() if value else None
-
-
-def _is_folder(value: Any) -> bool:
-    if not isinstance(value, str | os.PathLike | None):
-        return False
-    try:
-        _folder(value)
-    except RuntimeError:  # of ~somebody who is not known
-        return False
-    return True
-
-
-_ARCHITECTURE = re.compile(r"(?:sm|compute)_[1-9]\d+[af]?")
-
-
-def _names(value: str | Sequence[str]) -> tuple[str, ...]:
-    """The parts of a text with commas, or of a sequence; each once."""
-    parts = value.split(",") if isinstance(value, str) else value
-    return tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
-
-
-def _are_targets(value: Any) -> bool:
-    if not isinstance(value, str | tuple | list) or not all(isinstance(v, str) for v in value):
-        return False
-    return all(_ARCHITECTURE.fullmatch(name) for name in _names(value))
-
-
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    """What values an option takes, and how a text becomes one."""
-
-    expected: str
-    accepts: Callable[[Any], bool]
-    parse: Callable[[str], Any]
-    convert: Callable[[Any], Any] = lambda value: value
-
-
-_POSITIVE = "a positive integer below 2**31"
-_LIMIT = _Kind(_POSITIVE, lambda v: v is None or _is_integer(v, 1), int)
-_SIZE = _Kind(_POSITIVE, lambda v: _is_integer(v, 1), int)
-_COUNT = _Kind("an integer from 0 on, below 2**31", lambda v: _is_integer(v, 0), int)
-_SWITCH = _Kind("True or False (1 or 0)", lambda v: isinstance(v, bool), _boolean)
-_REUSE = _Kind(f"one of {', '.join(SCRATCH_REUSE)}", lambda v: v in SCRATCH_REUSE, str)
-_TARGETS = _Kind("a list of architectures such as sm_90a or compute_80", _are_targets, str, _names)
-_FOLDER = _Kind("a folder", _is_folder, str, _folder)
-
-_KINDS = {
-    "max_ops_per_graph": _LIMIT,
-    "max_mb_per_graph": _LIMIT,
-    "use_graphs": _SWITCH,
-    "graph_cache_size": _SIZE,
-    "graph_after": _COUNT,
-    "save_dot": _FOLDER,
-    "time_driver_calls": _SWITCH,
-    "cache_dir": _FOLDER,
-    "max_batch_nodes": _SIZE,
-    "max_unrolled_nodes": _SIZE,
-    "scratch_reuse": _REUSE,
-    "cuda_targets": _TARGETS,
-    "debug": _SWITCH,
-    "time_kernels": _SWITCH,
-}
-
-
-# Those that are read when a function is traced or lowered.
+# Read when a function is traced or lowered.
 _COMPILED_IN = (
     "max_batch_nodes",
     "max_unrolled_nodes",
@@ -176,24 +93,14 @@ _COMPILED_IN = (
 
 def _from_environment() -> Options:
     found: dict[str, Any] = {"cache_dir": platformdirs.user_cache_path("jax_graphenc")}
-    for name, kind in _KINDS.items():
+    for name, kind in KINDS.items():
         variable = ENVIRONMENT_PREFIX + name.upper()
-        text = os.environ.get(variable)
-        if text is None:
-            continue
-        try:
-            value = kind.parse(text)
-        except (ValueError, KeyError):
-            value = None
-        if value is None or not kind.accepts(value):
-            raise ValueError(
-                f"environment variable {variable}={text!r}: {kind.expected} is expected"
-            )
-        found[name] = kind.convert(value)
+        if (text := os.environ.get(variable)) is not None:
+            found[name] = kind.read(variable, text)
     return Options(**found)
 
 
-_lock = threading.RLock()  # again, where garbage is collected that ends a scope
+_lock = threading.RLock()  # collecting garbage inside may end a scope in this thread
 _current = Options()
 
 
@@ -203,11 +110,10 @@ def current() -> Options:
 
 
 def origin(name: str) -> str:
-    """Where the value of an option in force came from.
+    """Where an option's value came from.
 
     Returns:
-        ``"default"``, the environment variable that holds it, or ``"jge.options(...)"`` where that
-        has set another one.
+        ``"default"``, the name of the environment variable, or ``"jge.options(...)"``.
     """
     if getattr(_current, name) != getattr(_initial, name):
         return "jge.options(...)"
@@ -233,29 +139,29 @@ def _install(options: Options) -> None:
 
 @contextlib.contextmanager
 def _changing() -> Iterator[None]:
-    """A change of the options, one at a time."""
+    """Serializes changes of the options, and clears JAX's caches where one needs it."""
     with _lock:
         before = _current
         yield
         changed = any(getattr(before, name) != getattr(_current, name) for name in _COMPILED_IN)
     if changed:
-        # JAX would hand out what it has compiled with the others: it knows nothing of options.
-        # Without the lock, since an object that goes with the caches may end a scope of its own.
+        # JAX's caches do not depend on our options. Outside the lock: clearing them may free an
+        # object that ends a scope.
         jax.clear_caches()
 
 
 class options:
-    """Sets options, process-wide, at once; as a context manager, until the scope ends.
+    """Sets options at once, for the whole process; as a context manager, until the scope ends.
 
-    ``jge.options(debug=True)`` stays in force; ``with jge.options(debug=True): ...`` restores at
-    its end the options that it names. Scopes of several threads see each other's options.
-    ``jge.options()`` changes nothing and shows what is in force.
+    ``jge.options(debug=True)`` stays in force; ``with jge.options(debug=True): ...`` restores the
+    options that it names at its end. Threads see each other's options. ``jge.options()`` changes
+    nothing and shows the options in force.
 
     Args:
         **changes: fields of ``Options``; ``cache_dir`` may be a string.
 
     Raises:
-        TypeError: for a name that is no option, listing those that are.
+        TypeError: for an unknown option; the message lists the options.
         ValueError: for a value that the option cannot take.
     """
 
@@ -265,9 +171,9 @@ class options:
         for name, value in changes.items():
             if name not in names:
                 raise TypeError(f"{name!r} is no option; the options are {', '.join(names)}")
-            changes[name] = _checked(name, value)
+            changes[name] = KINDS[name].checked(name, value)
         self._changes = changes
-        # What to restore; None once that is done.
+        # What to restore; None once restored.
         self._before: dict[str, Any] | None = None
         with _changing():
             self._apply()
@@ -296,7 +202,7 @@ class options:
         return repr(_current)
 
 
-# So that editors and notebooks complete the names; ``...`` leaves an option as it is.
+# Lets editors and notebooks complete the names; ``...`` leaves an option as it is.
 options.__init__.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
     [
         inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD),
@@ -310,14 +216,6 @@ options.__init__.__signature__ = inspect.Signature(  # type: ignore[attr-defined
 )
 
 
-def _checked(name: str, value: Any) -> Any:
-    kind = _KINDS[name]
-    if not kind.accepts(value):
-        optional = " or None" if kind in (_LIMIT, _FOLDER) else ""
-        raise ValueError(f"option {name}={value!r}: {kind.expected}{optional} is expected")
-    return kind.convert(value)
-
-
 _initial = _from_environment()
-_variables = frozenset(os.environ)  # as they were when they were read
+_variables = frozenset(os.environ)  # at the time they were read
 _install(_initial)

@@ -1,4 +1,4 @@
-"""Small types that every wing speaks: launch dimensions, and arrays without their contents."""
+"""Small types shared by all wings: launch dimensions, and the shape and dtype of arrays."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ Array = tuple[tuple[int, ...], np.dtype[Any]]
 
 
 def byte_count(aval: Any) -> int:
-    """Bytes of an array, from its type."""
+    """Bytes of an array of an abstract value."""
     count: int = math.prod(aval.shape) * aval.dtype.itemsize
     return count

@@ -1,4 +1,4 @@
-"""Measuring several ways of doing something beside each other."""
+"""Timing alternatives in turn, so that they can be compared."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _Name = TypeVar("_Name", bound=Hashable)
 def alternate(
     ways: Mapping[_Name, Callable[[], float]], *, rounds: int, warmup: int
 ) -> dict[_Name, list[float]]:
-    """Measures each way once per round, in an order that turns, so that drift hits all alike.
+    """Measures each way once per round, in rotating order, so that drift affects all equally.
 
     Args:
-        ways: by name, functions that do it once and return what that took.
-        rounds: how often.
-        warmup: further rounds, before these, that do not count.
+        ways: functions by name; a call runs once and returns the measured value.
+        rounds: measurements of each way.
+        warmup: rounds before these, which do not count.
     """
     names = list(ways)
     measured: dict[_Name, list[float]] = {name: [] for name in names}

@@ -1,4 +1,4 @@
-"""What debug mode finds of outputs that are read before they are written, as Python warnings."""
+"""Debug mode's Python warnings about outputs that are read before they are written."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from jax_graphenc import _core
 from jax_graphenc.base.errors import UninitializedReadWarning
 
-# Python's memory of what it has shown, so that a loop does not show it again and again.
+# Python's record of warnings already shown, so that a loop shows each once.
 _registry: dict[Any, Any] = {}
 
 _Dim3 = tuple[int, int, int]
@@ -23,10 +23,7 @@ def _warn(
     block: _Dim3,
     thread: _Dim3,
 ) -> None:
-    """Called on the thread that ran the kernel, which has no frame of the caller's.
-
-    So the warning stands at the line in the kernel, which Python shows if it is in a file.
-    """
+    """Warns at the kernel's line: this thread has no Python frame of the user's."""
     filename, _, text = line.rpartition(":")
     number = int(text) if text.isdecimal() else 0
     places = ["(" + ",".join(map(str, place)) + ")" for place in (block, thread)]

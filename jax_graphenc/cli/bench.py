@@ -1,55 +1,20 @@
-"""``bench``: what launching kernels costs here, in a few seconds."""
+"""``bench``: times launches here, in a few seconds."""
 
 from __future__ import annotations
 
 import argparse
-import functools
 import json
 import sys
-import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 import jax_graphenc as jge
-from jax_graphenc.base.timing import alternate
-from jax_graphenc.cli.console import progress
 from jax_graphenc.cli.info import devices, versions
+from jax_graphenc.cli.ways import Way, chains_and_loops, measure
 from jax_graphenc.statistics import table
-
-# Small, so that what it costs to launch shows; of integers, so that results are exact.
-_ADD = r"""
-extern "C" __global__ void add(const int* x, int* out, int n) {
-  int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < n) out[i] = x[i] + 1;
-}
-"""
-_SIZE = 4096
-_WARM_UP = 5
-
-Function: TypeAlias = Callable[[jax.Array], jax.Array]
-
-
-@dataclass(frozen=True, slots=True)
-class Way:
-    """A way of doing something.
-
-    Attributes:
-        what: the same for ways that are compared.
-        how: how this one does it.
-        function: adds 1 to each element, ``steps`` times.
-        steps: kernels in a call.
-    """
-
-    what: str
-    how: str
-    function: Function
-    steps: int
 
 
 def add_parser(subparsers: Any) -> None:
@@ -57,8 +22,8 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "bench",
         help="times lone kernels, chains and loops, in jax.jit and as regions",
-        description="Times calls of jitted functions of small kernels, from the call until the "
-        "result is there. The ways take turns, so that what disturbs hits all alike.",
+        description="Times calls of jitted functions of small kernels, from the call to its "
+        "result. The ways take turns, so that disturbances affect all equally.",
     )
     parser.add_argument("--kernels", type=_count, default=50, help="in a chain (%(default)s)")
     parser.add_argument("--rounds", type=_count, default=100, help="of all ways (%(default)s)")
@@ -83,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Measures, prints a table and writes a file."""
     if not devices():
         return _refuse("JAX has no device here")
-    ways = _ways(arguments.kernels)
+    ways = chains_and_loops(arguments.kernels)
     try:
         seconds = measure(ways, arguments.rounds)
     except jge.CompilerNotFoundError as error:
@@ -102,70 +67,6 @@ def run(arguments: argparse.Namespace) -> int:
 def _refuse(reason: str) -> int:
     print(f"{reason}; `python -m jax_graphenc doctor` says more", file=sys.stderr)
     return 1
-
-
-def _ways(kernels: int) -> list[Way]:
-    add = jge.cuda_kernel(
-        _ADD,
-        "add",
-        out_shape=lambda x: x,
-        grid=lambda x: jge.cdiv(x.size, 256),
-        block=256,
-        values={"n": lambda x: x.size},
-    )
-
-    def chain(x: jax.Array) -> jax.Array:
-        for _ in range(kernels):
-            x = add(x)
-        return x
-
-    def loop(x: jax.Array) -> jax.Array:
-        out: jax.Array = jax.lax.fori_loop(0, kernels, lambda _, x: add(x), x)
-        return out
-
-    return [
-        Way("one call", "jax.jit, x + 1", lambda x: x + 1, 1),
-        Way("one call", "jax.jit, a kernel", add, 1),
-        Way(f"chain of {kernels}", "jax.jit, one by one", chain, kernels),
-        Way(f"chain of {kernels}", "jax.jit, jge.graph", jge.graph(chain), kernels),
-        Way(f"loop of {kernels}", "jax.jit, one by one", loop, kernels),
-        Way(f"loop of {kernels}", "jax.jit, jge.graph", jge.graph(loop), kernels),
-    ]
-
-
-def measure(ways: list[Way], rounds: int) -> list[list[float]]:
-    """Times each way once per round, in an order that turns.
-
-    Args:
-        ways: What to time.
-        rounds: How often.
-
-    Returns:
-        Seconds of each call, by way.
-
-    Raises:
-        RuntimeError: A way computes something else.
-    """
-    state = [jnp.zeros(_SIZE, jnp.int32) for _ in ways]
-    with progress("compiling"):
-        # What is passed on from call to call is donated, as a simulation's state would be.
-        compiled = [
-            jax.jit(way.function, donate_argnums=0).lower(x).compile()
-            for way, x in zip(ways, state, strict=True)
-        ]
-
-    def once(i: int) -> float:
-        start = time.perf_counter()
-        state[i] = jax.block_until_ready(compiled[i](state[i]))
-        return time.perf_counter() - start
-
-    # Nothing is shown meanwhile: whatever draws would take its turns as well.
-    runs = {i: functools.partial(once, i) for i in range(len(ways))}
-    seconds = alternate(runs, rounds=rounds, warmup=_WARM_UP)
-    for way, x in zip(ways, state, strict=True):
-        if not (x == way.steps * (_WARM_UP + rounds)).all():
-            raise RuntimeError(f"{way.what}, {way.how}: the result is wrong: {x}")
-    return list(seconds.values())
 
 
 def _summary(way: Way, seconds: list[float]) -> dict[str, Any]:

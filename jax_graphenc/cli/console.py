@@ -1,4 +1,4 @@
-"""How the commands print: fitted to a terminal, and in whole lines where there is none."""
+"""The commands' output: fitted to a terminal, and whole lines elsewhere."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ def output() -> Console:
 
 
 def columns() -> int:
-    """What $COLUMNS or the terminal has; without one so many that no line is broken.
+    """The width in $COLUMNS or of the terminal; without one, enough for any line.
 
-    Whoever searches a file wants whole lines. Not as rich does it, which prints nothing at all with
-    COLUMNS=0, and leaves out what does not fit beside the first columns.
+    A file's lines stay whole, for searching. Rich would print nothing with COLUMNS=0, and drop the
+    text that does not fit beside the first columns.
     """
     return max(shutil.get_terminal_size((1 << 16, 0)).columns, _LEAST_WIDTH)
 
 
 def progress(what: str) -> Status:
-    """Shows what is being done, for a ``with``; on a terminal only, and beside the output."""
+    """A ``with`` block that shows progress on stderr, if that is a terminal."""
     return Console(stderr=True).status(what)
 
 
 def print_row(console: Console, *cells: str | Text, widths: tuple[int, ...]) -> None:
-    """Prints cells side by side, the last one with all lines under its first.
+    """Prints cells side by side; the last one's lines are aligned.
 
     Args:
-        console: Where to.
-        *cells: One more than ``widths``.
-        widths: Columns of each cell but the last.
+        console: where to.
+        *cells: one more than ``widths``.
+        widths: columns of each cell but the last.
     """
     *first, last = (cell if isinstance(cell, Text) else Text(cell) for cell in cells)
-    # A table of its own for each line: it would fill all lines with spaces to the longest one.
+    # A table per line, because one table would pad all lines to the longest.
     for line in last.split("\n"):
         row = Table.grid(padding=(0, 2))
         for width in widths:

@@ -1,36 +1,21 @@
-"""``explain``: what a function's kernels become, as ``jge.explain`` tells it."""
+"""``explain``: prints the report of ``jge.explain``."""
 
 from __future__ import annotations
 
 import argparse
-import ast
 import functools
-import importlib
-import importlib.util
 import inspect
-import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import jax
-import numpy as np
-
 import jax_graphenc as jge
 from jax_graphenc.cli.console import columns
+from jax_graphenc.cli.specs import argument, function
 from jax_graphenc.devices.target import NoGpuError
 
-_DTYPES = {
-    "pred": "bool",
-    "bf16": "bfloat16",
-    **{f"f{bits}": f"float{bits}" for bits in (16, 32, 64)},
-    **{f"c{bits}": f"complex{bits}" for bits in (64, 128)},
-    **{f"i{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
-    **{f"s{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
-    **{f"u{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)},
-}
 _EXAMPLE = "example_arguments"
 _REFUSALS = (
     jge.CompilerNotFoundError,
@@ -51,7 +36,7 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument(
         "function",
-        type=_function,
+        type=function,
         metavar="module:function",
         help="a function of a module, or of a file, as in examples/solver.py:step",
     )
@@ -59,7 +44,7 @@ def add_parser(subparsers: Any) -> None:
         "--shape",
         nargs="+",
         default=None,
-        type=_argument,
+        type=argument,
         metavar="f32[512,512]",
         help="for each argument an array's dtype and shape, or a Python value; name=... for one by "
         f"keyword. Without it, the module's {_EXAMPLE}() gives the arguments, if there is one",
@@ -90,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         with jge.options(**settings):
             told = jge.explain(function, *positional, platform=platform, **keywords)
-    except _REFUSALS as error:  # another one is the function's own, and comes with its traceback
+    except _REFUSALS as error:  # any other is the function's own and shows its traceback
         print(error, file=sys.stderr)
         return 1
     print(told.text(width=columns(), full=arguments.full))
@@ -99,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
             arguments.dot.write_text(told.dot(full=arguments.full), encoding="utf-8")
         if arguments.svg:
             arguments.svg.write_text(told.svg(full=arguments.full), encoding="utf-8")
-    except (OSError, ModuleNotFoundError) as error:  # no such folder, no Graphviz
+    except (OSError, ModuleNotFoundError) as error:  # no such folder, or no Graphviz
         print(error, file=sys.stderr)
         return 1
     return 0
@@ -118,7 +103,7 @@ def _wrong_arguments(
 ) -> str | None:
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):  # some that are written in C have none
+    except (TypeError, ValueError):  # C functions may have none
         return None
     try:
         signature.bind(*positional, **keywords)
@@ -142,68 +127,3 @@ def _targets(text: str) -> str:
             return text
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _function(spec: str) -> tuple[ModuleType, Callable[..., Any]]:
-    """``module:function`` or ``file.py:function``."""
-    source, _, name = spec.rpartition(":")
-    if not source or not name:
-        raise argparse.ArgumentTypeError(f"{spec!r}: module:function is expected")
-    module = _module(source)
-    value: Any = module
-    for part in name.split("."):
-        if not hasattr(value, part):
-            raise argparse.ArgumentTypeError(f"{source} has no {name}")
-        value = getattr(value, part)
-    if not callable(value):
-        raise argparse.ArgumentTypeError(f"{name} of {source} is {value!r}, which is no function")
-    return module, value
-
-
-def _module(source: str) -> ModuleType:
-    if not source.endswith(".py"):
-        if source.startswith("."):
-            raise argparse.ArgumentTypeError(f"{source!r}: a module or a file.py is expected")
-        try:
-            return importlib.import_module(source)
-        except ModuleNotFoundError as error:
-            if error.name is None or not f"{source}.".startswith(f"{error.name}."):
-                raise  # it is there, and what it imports is not
-            raise argparse.ArgumentTypeError(f"there is no module {source}") from None
-    if not Path(source).is_file():
-        raise argparse.ArgumentTypeError(f"there is no file {source}")
-    spec = importlib.util.spec_from_file_location(Path(source).stem, source)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # as dataclasses and pickle want it
-    spec.loader.exec_module(module)
-    return module
-
-
-def _argument(spec: str) -> tuple[str | None, Any]:
-    """An argument, and its name if it is one by keyword."""
-    name, equals, value = spec.rpartition("=")
-    if equals and not name.isidentifier():
-        raise argparse.ArgumentTypeError(f"{spec!r}: name=value is expected")
-    return name or None, _value(value)
-
-
-def _value(spec: str) -> Any:
-    found = re.fullmatch(r"([a-z]\w*)(?:\[([\d, ]*)\])?", spec)
-    if found and (dtype := _dtype(found[1])) is not None:
-        shape = tuple(int(size) for size in (found[2] or "").replace(" ", "").split(",") if size)
-        return jax.ShapeDtypeStruct(shape, dtype)
-    try:
-        return ast.literal_eval(spec)
-    except (ValueError, SyntaxError):
-        raise argparse.ArgumentTypeError(
-            f"{spec!r}: an array such as f32[512,512] or a Python value such as 4 is expected"
-        ) from None
-
-
-def _dtype(name: str) -> np.dtype[Any] | None:
-    try:
-        return jax.numpy.dtype(_DTYPES.get(name, name))  # numpy's names, and JAX's of narrow floats
-    except TypeError:
-        return None

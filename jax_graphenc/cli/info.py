@@ -1,4 +1,4 @@
-"""``info``: what there is here, and what is set."""
+"""``info``: versions, devices and options."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from jax_graphenc.compiler import cxx, fatbin, nvcc, nvrtc_library
 from jax_graphenc.devices.device_info import device_info
 
 _PACKAGES = ("jax_graphenc", "jax", "jaxlib", "numpy", "cuda-bindings")
-# Beside the package's own options, what changes where and how kernels are compiled and run.
+# Variables of others that change where and how kernels are compiled and run.
 _VARIABLES = (
     *("JAX_PLATFORMS", "CUDA_VISIBLE_DEVICES", "XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR"),
     *("JAX_GRAPHENC_CXX", "CXX", "CUDA_HOME", "CUDA_PATH"),
@@ -43,7 +43,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints it all."""
+    """Prints everything."""
     if arguments.json:
         print(json.dumps(collect(), indent=2, default=str))
         return 0
@@ -65,10 +65,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def collect() -> dict[str, Any]:
-    """What is here and what is set, in types that ``json`` takes, but for paths.
+    """Versions, options, environment and devices, in types of JSON and paths.
 
     Returns:
-        ``versions`` by name, None for what is not here; ``devices``, each ``device_info`` with
+        ``versions`` by name, ``None`` if not installed; ``devices``, each a ``device_info`` with
         JAX's name as ``jax_device``; ``options``, each with ``value`` and ``from``;
         ``environment``, the variables that are set.
     """
@@ -84,7 +84,7 @@ def collect() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str | None]:
-    """The versions of all that takes part, None for what is not here. Opens the driver."""
+    """Versions by name, ``None`` if not installed. Opens the driver."""
     return {
         **{
             name: _or_none(functools.partial(importlib.metadata.version, name))
@@ -101,17 +101,17 @@ def versions() -> dict[str, str | None]:
 
 
 def environment() -> dict[str, str]:
-    """The variables that are set, of those that matter, beside the options'."""
+    """The variables in ``_VARIABLES`` that are set."""
     return {name: os.environ[name] for name in _VARIABLES if name in os.environ}
 
 
 def devices() -> list[jax.Device]:
-    """This process's GPUs, and one CPU, since its others are the same; what JAX has of them."""
+    """This process's GPUs and its first CPU, which stands for all of them."""
     found: list[jax.Device] = []
     for backend, count in ("cuda", None), ("cpu", 1):
         try:
             found += jax.local_devices(backend=backend)[:count]
-        except (RuntimeError, AssertionError):  # The latter, if JAX has no backend at all.
+        except (RuntimeError, AssertionError):  # AssertionError: no backend at all
             continue
     return found
 

@@ -1,1 +1,1 @@
-"""What devices there are, what they can do, and what is compiled for them."""
+"""Devices, their limits, and the architectures to compile for."""

@@ -1,4 +1,4 @@
-"""Whether this thread is in an encoder's capture, where it must wait for no device."""
+"""Whether this thread is in an encoder's capture, where waiting for a device is an error."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _thread = threading.local()
 
 @contextlib.contextmanager
 def capturing() -> Iterator[None]:
-    """Marks this thread as being in a capture."""
+    """Marks this thread as capturing."""
     _thread.captures = getattr(_thread, "captures", 0) + 1
     try:
         yield
@@ -20,5 +20,5 @@ def capturing() -> Iterator[None]:
 
 
 def is_capturing() -> bool:
-    """Whether this thread is in a capture."""
+    """Whether this thread is capturing."""
     return getattr(_thread, "captures", 0) > 0

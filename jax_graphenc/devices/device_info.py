@@ -1,9 +1,10 @@
-"""What a device can do, and how large a graph it is given at once."""
+"""``device_info``: a device's limits, and the largest batch of nodes that it is given."""
 
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import jax
 
@@ -15,14 +16,13 @@ from jax_graphenc.base.tracebacks import ends_at_caller
 
 @dataclass(frozen=True, slots=True)
 class GraphLimits:
-    """When a batch of nodes is committed.
+    """The limits at which a batch of nodes is committed.
 
     Attributes:
         max_ops: nodes per batch.
         max_mb: megabytes (10^6 bytes) of distinct buffers per batch.
-        ops_source: where ``max_ops`` came from, ``"table"`` (by compute capability) or
-            ``"option"``.
-        mb_source: the same of ``max_mb``.
+        ops_source: the origin of ``max_ops``: ``"table"`` (by compute capability) or ``"option"``.
+        mb_source: the origin of ``max_mb``, likewise.
     """
 
     max_ops: int
@@ -36,34 +36,34 @@ class DeviceInfo(ShownAsText):
     """A device, as its driver describes it.
 
     Attributes:
-        ordinal: its number in its driver's order.
+        ordinal: its number in the driver's order.
         driver: ``"cuda"``, or ``"host"`` for the software driver that runs kernels on the CPU.
-        name: as the driver calls it.
-        compute_capability: major and minor; ``(0, 0)`` on the host.
+        name: the driver's name for it.
+        compute_capability: major and minor; ``(0, 0)`` for ``"host"``.
         multiprocessors: streaming multiprocessors.
         warp_size: threads in a warp.
-        clock_khz: peak clock rate in kHz; 0 where the driver does not tell.
-        memory_clock_khz: that of the memory.
+        clock_khz: peak clock rate in kHz; 0 where the driver does not report it.
+        memory_clock_khz: peak clock rate of the memory, likewise.
         memory_total: bytes of memory.
-        memory_free: bytes of it that nobody has taken.
-        l2_bytes: bytes of second-level cache.
-        shared_memory_per_block: bytes that a block gets without asking.
-        shared_memory_per_block_optin: bytes that a block can get (``shared_mem=``).
-        shared_memory_per_multiprocessor: bytes that its blocks share.
-        registers_per_block: 32-bit registers that a block can have.
-        registers_per_multiprocessor: 32-bit registers that its blocks share.
+        memory_free: bytes of free memory.
+        l2_bytes: bytes of L2 cache.
+        shared_memory_per_block: bytes of shared memory that a block gets by default.
+        shared_memory_per_block_optin: bytes that a block gets at most (``shared_mem=``).
+        shared_memory_per_multiprocessor: bytes for all blocks of a multiprocessor.
+        registers_per_block: 32-bit registers of a block, at most.
+        registers_per_multiprocessor: 32-bit registers of a multiprocessor.
         max_threads_per_block: threads in the largest block.
-        max_threads_per_multiprocessor: threads that it can hold at the same time.
+        max_threads_per_multiprocessor: resident threads of a multiprocessor, at most.
         max_block: threads in each dimension of a block, at most.
         max_grid: blocks in each dimension of a grid, at most.
         max_cluster: blocks in the largest portable thread block cluster; 1 without clusters.
-        cooperative_launch: whether all blocks of a grid can be made to run at the same time.
-        concurrent_managed_access: whether CPU and device may touch managed memory at once.
-        host_native_atomics: whether device and CPU atomics work on each other's memory.
+        cooperative_launch: whether the device supports cooperative launches.
+        concurrent_managed_access: whether CPU and device may access managed memory at once.
+        host_native_atomics: whether atomics work between device and CPU.
         managed_memory: whether managed memory can be allocated.
-        memory_pools: whether stream-ordered allocation works.
-        driver_version: the newest CUDA that the driver supports, ``(13, 0)``.
-        compiler_version: NVRTC's version, or ``None`` where it is not installed.
+        memory_pools: whether stream-ordered allocation is supported.
+        driver_version: the newest CUDA version that the driver supports, ``(13, 0)``.
+        compiler_version: NVRTC's version, or ``None`` if NVRTC is not installed.
         graph_limits: the limits in force.
     """
 
@@ -132,51 +132,46 @@ class DeviceInfo(ShownAsText):
 
 @ends_at_caller
 def device_info(device: jax.Device | None = None) -> DeviceInfo:
-    """Describes a JAX device: a GPU by its driver, any other by the software driver.
+    """Describes a JAX device.
 
     Args:
-        device: one of ``jax.devices()``; JAX's first by default.
+        device: one of ``jax.devices()``; the first by default.
 
     Raises:
-        RuntimeError: for a GPU whose driver cannot be used; the message says why.
-        TypeError: for what is no device.
-        ValueError: for a device of a platform that is neither CUDA nor CPU.
+        RuntimeError: for a GPU with an unusable driver; the message says why.
+        TypeError: if ``device`` is not a JAX device.
+        ValueError: for a device that is neither CUDA nor CPU.
     """
     device = device if device is not None else jax.devices()[0]
     if not isinstance(device, jax.Device):
         raise TypeError(f"device_info: one of jax.devices() is expected; got {device!r}")
-    raw = _core.device_info(driver_of(device), device.local_hardware_id or 0)
+    return _described(_core.device_info(driver_of(device), device.local_hardware_id or 0))
+
+
+_SWITCHES = (
+    "cooperative_launch",
+    "concurrent_managed_access",
+    "host_native_atomics",
+    "managed_memory",
+    "memory_pools",
+)
+
+
+def _described(raw: dict[str, Any]) -> DeviceInfo:
+    """What the native part reports, by the names of the fields."""
     capability = raw["compute_major"], raw["compute_minor"]
+    same = {field.name: raw[field.name] for field in fields(DeviceInfo) if field.name in raw}
     return DeviceInfo(
-        ordinal=raw["ordinal"],
-        driver=raw["driver"],
-        name=raw["name"],
-        compute_capability=capability,
-        multiprocessors=raw["multiprocessors"],
-        warp_size=raw["warp_size"],
-        clock_khz=raw["clock_khz"],
-        memory_clock_khz=raw["memory_clock_khz"],
-        memory_total=raw["memory_total"],
-        memory_free=raw["memory_free"],
-        l2_bytes=raw["l2_bytes"],
-        shared_memory_per_block=raw["shared_memory_per_block"],
-        shared_memory_per_block_optin=raw["shared_memory_per_block_optin"],
-        shared_memory_per_multiprocessor=raw["shared_memory_per_multiprocessor"],
-        registers_per_block=raw["registers_per_block"],
-        registers_per_multiprocessor=raw["registers_per_multiprocessor"],
-        max_threads_per_block=raw["max_threads_per_block"],
-        max_threads_per_multiprocessor=raw["max_threads_per_multiprocessor"],
-        max_block=(raw["max_block_x"], raw["max_block_y"], raw["max_block_z"]),
-        max_grid=(raw["max_grid_x"], raw["max_grid_y"], raw["max_grid_z"]),
-        max_cluster=raw["max_cluster"],
-        cooperative_launch=bool(raw["cooperative_launch"]),
-        concurrent_managed_access=bool(raw["concurrent_managed_access"]),
-        host_native_atomics=bool(raw["host_native_atomics"]),
-        managed_memory=bool(raw["managed_memory"]),
-        memory_pools=bool(raw["memory_pools"]),
-        driver_version=(raw["driver_version"] // 1000, raw["driver_version"] % 1000 // 10),
-        compiler_version=_compiler_version(),
-        graph_limits=GraphLimits(**_core.graph_limits(*capability)),
+        **{
+            **same,
+            **{name: bool(raw[name]) for name in _SWITCHES},
+            "compute_capability": capability,
+            "max_block": (raw["max_block_x"], raw["max_block_y"], raw["max_block_z"]),
+            "max_grid": (raw["max_grid_x"], raw["max_grid_y"], raw["max_grid_z"]),
+            "driver_version": (raw["driver_version"] // 1000, raw["driver_version"] % 1000 // 10),
+            "compiler_version": _compiler_version(),
+            "graph_limits": GraphLimits(**_core.graph_limits(*capability)),
+        }
     )
 
 

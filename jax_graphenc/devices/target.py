@@ -1,4 +1,4 @@
-"""What kernels are compiled for: the devices that a call is lowered for."""
+"""The devices that a lowered call is compiled for."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from typing import Any, Literal
 import jax
 
 from jax_graphenc import _core
+from jax_graphenc.base.notebooks import EndsInCell
 from jax_graphenc.base.options import current as current_options
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A kind of device, or several that one image is made for.
+    """The kinds of device that one image runs on.
 
     Attributes:
-        platform: as JAX calls it.
-        architectures: what to compile for: ``("cpu",)``, ``("sm_80", "sm_90a")``.
-        infos: what is known of such devices, each as the native part tells it.
+        platform: JAX's name.
+        architectures: ``("cpu",)``, ``("sm_80", "sm_90a")``.
+        infos: the known limits of each, as the native part reports them.
     """
 
     platform: Literal["cpu", "cuda"]
@@ -27,16 +28,16 @@ class Target:
     infos: tuple[dict[str, Any], ...] = field(compare=False)
 
 
-class NoGpuError(RuntimeError):
+class NoGpuError(EndsInCell, RuntimeError):
     """This process has no GPU, or GPUs of different architectures; the message says what to do."""
 
 
 def target_of(platform: str) -> Target:
-    """What a call that is lowered for a platform is compiled for.
+    """The target of a call that is lowered for a platform.
 
     Raises:
-        NoGpuError: if this process's GPUs have nothing in common, and ``options(cuda_targets=)``
-            names none.
+        NoGpuError: if this process has no GPU, or GPUs of several architectures, and
+            ``options(cuda_targets=)`` is empty.
     """
     if platform == "cuda" and (names := current_options().cuda_targets):
         return Target("cuda", names, tuple(_limits_of(name) for name in names))
@@ -66,7 +67,7 @@ def _devices_of(platform: str) -> Target:
     return Target("cuda", (architecture(infos[0]),), (infos[0],))
 
 
-# Shared memory that a block can have, in KB, by compute capability (CUDA C++ programming guide,
+# The most shared memory of a block, in KB, by compute capability (CUDA C++ programming guide,
 # table "Technical Specifications per Compute Capability").
 _SHARED_KB = {75: 64, 80: 163, 86: 99, 87: 163, 88: 99, 89: 99, 90: 227, 100: 227, 103: 227}
 _SHARED_KB |= {110: 227, 120: 99, 121: 99}
@@ -74,10 +75,10 @@ _PORTABLE_CLUSTER = 8
 
 
 def _limits_of(name: str) -> dict[str, Any]:
-    """What is known of every device that runs code for an architecture."""
+    """The limits shared by all devices that run code for an architecture."""
     kind, _, number = name.partition("_")
     if kind != "sm":
-        return {"name": name}  # PTX runs on devices to come, too
+        return {"name": name}  # PTX also runs on future devices
     capability = int(number.rstrip("af"))
     limits: dict[str, Any] = {
         "name": name,
@@ -94,5 +95,5 @@ def _limits_of(name: str) -> dict[str, Any]:
 def architecture(info: dict[str, Any]) -> str:
     """The architecture of a GPU."""
     major, minor = info["compute_major"], info["compute_minor"]
-    # The architecture-specific set is a superset on its own chip: wgmma and setmaxnreg need it.
+    # wgmma and setmaxnreg need the architecture-specific instruction set.
     return f"sm_{major}{minor}" + ("a" if (major, minor) == (9, 0) else "")

@@ -1,4 +1,4 @@
-"""``Encoder``: kernels on arrays in place, outside of XLA."""
+"""``Encoder``: runs kernels outside XLA, on arrays in place."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from jax_graphenc.base.shapes import Array
 from jax_graphenc.base.tracebacks import ends_at_caller
 from jax_graphenc.calls import arguments, launch
 from jax_graphenc.calls.call import Observed
+from jax_graphenc.calls.parameters import Parameter
 from jax_graphenc.calls.values import Keywords, concrete
 from jax_graphenc.devices.capturing import capturing
 from jax_graphenc.devices.device_info import driver_of
@@ -27,22 +28,22 @@ from jax_graphenc.devices.target import Target, architecture
 from jax_graphenc.encoder.memory import Memory, memory_of
 from jax_graphenc.kernels.kernel import CudaKernel
 from jax_graphenc.kernels.prepare import prepare
-from jax_graphenc.programs.builder import ProgramBuilder
 from jax_graphenc.programs.compiled_call import compile_for
+from jax_graphenc.programs.custom_call import program_of
 
 _ROLE = {"in": "input", "out": "output", "inout": "output"}
 
 
 class Encoder:
-    """Gathers kernels for a stream of its own and gives them to the device in batches.
+    """Collects kernels and launches them in batches on a stream of its own.
 
-    Kernels run in the order they are appended, as far as it shows in memory: those that touch
-    different bytes may run at the same time. Batches that come again are replayed as executable
-    graphs. Arrays are read and written in place; what is in them is known after ``synchronize``.
+    Kernels run as if in the order they are appended; those that touch different bytes may run at
+    the same time. Repeated batches are replayed as executable graphs. Kernels read and write arrays
+    in place; read their results after ``synchronize``.
 
-    As a context manager it synchronizes at the end, or, after an exception, drops what was not
-    committed; then it closes. Its methods may be called from several threads; a concurrent region
-    or a capture belongs to one.
+    As a context manager it synchronizes at the end, or drops the uncommitted work after an
+    exception; then it closes. Several threads may call its methods; a concurrent region or a
+    capture belongs to one thread.
 
     Example::
 
@@ -53,7 +54,7 @@ class Encoder:
         device: a JAX device; ``None`` is ``jax.devices()[0]``.
 
     Raises:
-        TypeError: for what is no device.
+        TypeError: if ``device`` is not a JAX device.
         ValueError: for a device that is neither CUDA nor CPU.
     """
 
@@ -67,7 +68,7 @@ class Encoder:
 
     @property
     def device(self) -> jax.Device:
-        """Where its kernels run."""
+        """The device that runs its kernels."""
         return self._device
 
     def __repr__(self) -> str:
@@ -86,18 +87,18 @@ class Encoder:
         cooperative: bool | None = None,
         **values: Any,
     ) -> None:
-        """Appends a kernel, which is compiled at its first use; commits when a batch is full.
+        """Appends a kernel; compiles it at its first use, and commits when a batch is full.
 
-        If the device's driver fails, what was appended since the last commit is dropped.
+        If the driver fails, the encoder drops the work appended since the last commit.
 
         Args:
             kernel: from ``cuda_kernel`` or ``kernel_call``.
-            *arrays: for each pointer of the kernel, in its order, outputs as well, which are
-                written in place: numpy arrays on the CPU, and whatever has ``__dlpack__`` or
-                ``__cuda_array_interface__``; JAX arrays are immutable and serve as inputs only. In
-                C order without gaps. They are kept until the work is done.
-            grid: blocks in the grid: an int or up to three; ``None`` is the kernel's definition, as
-                for the next four.
+            *arrays: an array per pointer of the kernel, in its order, including the outputs, which
+                are written in place: numpy arrays on the CPU, and objects with ``__dlpack__`` or
+                ``__cuda_array_interface__``; JAX arrays are immutable, so inputs only. In C order
+                without gaps. The encoder keeps them until the work is done.
+            grid: blocks in the grid: an int or up to three; ``None``, here and for the next four,
+                takes the kernel's definition.
             block: threads in a block.
             shared_mem: dynamic shared memory per block, in bytes.
             cluster: blocks in a thread block cluster.
@@ -115,34 +116,9 @@ class Encoder:
             )
         kernel = kernel.current()
         name = kernel.__name__
-        given = {"grid": grid, "block": block, "cluster": cluster}
-        launches: dict[str, Any] = {
-            what: launch.dim3(value, what, name)
-            for what, value in given.items()
-            if value is not None
-        }
-        if shared_mem is not None:
-            launches["shared_mem"] = launch.integer(shared_mem, "shared_mem", name)
-        if cooperative is not None:
-            launches["cooperative"] = bool(cooperative)
+        launches = _launches(name, grid, block, cluster, shared_mem, cooperative)
         pointers = kernel.definition.pointers
-        if len(arrays) != len(pointers):
-            names = ", ".join(p.name for p in pointers)
-            raise TypeError(
-                f"kernel '{name}' takes {len(pointers)} arrays ({names}), outputs as well; got "
-                f"{len(arrays)}"
-            )
-        memories = [
-            self._memory(array, f"kernel '{name}': {_ROLE[p.role]} '{p.name}'")
-            for p, array in zip(pointers, arrays, strict=True)
-        ]
-        for p, memory in zip(pointers, memories, strict=True):
-            if p.role != "in" and memory.read_only:
-                raise TypeError(
-                    f"kernel '{name}': output '{p.name}' is {memory.read_only}; an array that may "
-                    "be written in place is expected, of numpy on the CPU, or of a library such "
-                    "as CuPy on CUDA"
-                )
+        memories = self._memories(name, pointers, arrays)
         keywords = Keywords({k: concrete(value, k, name) for k, value in values.items()})
         program = _program(
             kernel,
@@ -162,10 +138,10 @@ class Encoder:
 
     @contextlib.contextmanager
     def concurrent(self) -> Iterator[None]:
-        """What is appended inside waits for what came before, but not for each other.
+        """Kernels appended inside wait for earlier work, but not for each other.
 
-        It may run in any order and at the same time, also where it touches the same bytes; what
-        follows waits for all of it. There is no commit inside.
+        They may run in any order and at the same time, even if they touch the same bytes; later
+        work waits for all of them. Nothing is committed inside.
 
         Raises:
             ValueError: inside another such region.
@@ -174,7 +150,7 @@ class Encoder:
         try:
             yield
         except BaseException:
-            # A failed append has dropped the region with the batch.
+            # A failed append dropped the region with the batch.
             with contextlib.suppress(ValueError):
                 self._native.end_concurrent()
             raise
@@ -182,20 +158,21 @@ class Encoder:
 
     @contextlib.contextmanager
     def capture(self, *, reads: Sequence[Any] = (), writes: Sequence[Any] = ()) -> Iterator[int]:
-        """Makes one node of what library code enqueues on a stream.
+        """Captures the work that library code enqueues on a stream, as one node.
 
         An exception inside discards the captured work.
 
         Args:
             reads: the arrays that the work reads.
-            writes: the arrays that it writes, or reads and writes. Both are kept until it is done.
+            writes: the arrays that it writes, or reads and writes. The encoder keeps both until the
+                work is done.
 
         Yields:
-            The stream to pass to the library, as an int: a ``CUstream``. What cannot be captured,
-            such as waiting for the stream, spoils the capture.
+            The stream to pass to the library, as an int: a ``CUstream``. A call that cannot be
+            captured, such as synchronizing the stream, makes the capture fail.
 
         Raises:
-            TypeError: for what is no array on the device.
+            TypeError: if one of them is not an array on the device.
             ValueError: inside another capture.
             RuntimeError: if the capture fails.
         """
@@ -219,14 +196,14 @@ class Encoder:
 
     @ends_at_caller
     def add_completed_handler(self, handler: Callable[[str | None], object]) -> None:
-        """Calls a function on another thread once what was appended so far is done.
+        """Calls a function on another thread once the work appended so far is done.
 
-        It is called at the earliest after the next commit, with ``None`` or with what failed.
-        Handlers of a device are called one after another. An exception in one goes to
-        ``sys.unraisablehook``. A handler must not synchronize an encoder.
+        The call comes after the next commit, with ``None`` or a failure's message. A device's
+        handlers run one after another. An exception in one goes to ``sys.unraisablehook``. A
+        handler must not synchronize an encoder.
 
         Raises:
-            TypeError: for what cannot be called.
+            TypeError: if ``handler`` is not callable.
         """
         if not callable(handler):
             raise TypeError(
@@ -236,15 +213,15 @@ class Encoder:
         self._native.add_completed_handler(handler)
 
     def keep(self, obj: object) -> None:
-        """Keeps an object until what was appended so far is done."""
+        """Keeps an object alive until the work appended so far is done."""
         self._native.keep(obj)
 
     @ends_at_caller
     def commit(self) -> None:
-        """Gives what was appended to the device; waits for nothing.
+        """Launches the appended work, without waiting for it.
 
         Raises:
-            RuntimeError: if that fails; what was appended is dropped then.
+            RuntimeError: if that fails; the appended work is then dropped.
             ValueError: inside a concurrent region.
         """
         self._native.commit()
@@ -254,15 +231,15 @@ class Encoder:
         """Commits, and waits until the work is done and its handlers have returned.
 
         Raises:
-            RuntimeError: with what failed.
+            RuntimeError: if the work failed.
             ValueError: inside a concurrent region, or in a completion handler.
         """
         self._native.synchronize()
 
     def close(self) -> None:
-        """Drops what was not committed, waits for the rest, and gives the stream back.
+        """Drops uncommitted work, waits for the rest, and releases the stream.
 
-        An encoder that is closed takes no more work. Closing it again does nothing.
+        A closed encoder accepts no more work. Closing it again does nothing.
         """
         _open.discard(self)
         self._native.close()
@@ -282,8 +259,46 @@ class Encoder:
         finally:
             self.close()
 
+    def _memories(
+        self, name: str, pointers: Sequence[Parameter], arrays: Sequence[Any]
+    ) -> list[Memory]:
+        """The memory of a kernel's arrays, in the order of its pointers."""
+        if len(arrays) != len(pointers):
+            names = ", ".join(p.name for p in pointers)
+            raise TypeError(
+                f"kernel '{name}' takes {len(pointers)} arrays ({names}), outputs as well; got "
+                f"{len(arrays)}"
+            )
+        memories = [
+            self._memory(array, f"kernel '{name}': {_ROLE[p.role]} '{p.name}'")
+            for p, array in zip(pointers, arrays, strict=True)
+        ]
+        for p, memory in zip(pointers, memories, strict=True):
+            if p.role != "in" and memory.read_only:
+                raise TypeError(
+                    f"kernel '{name}': output '{p.name}' is {memory.read_only}; an array that may "
+                    "be written in place is expected, of numpy on the CPU, or of a library such "
+                    "as CuPy on CUDA"
+                )
+        return memories
+
     def _memory(self, array: Any, where: str) -> Memory:
         return memory_of(array, where, self._device, self._native)
+
+
+def _launches(
+    name: str, grid: Any, block: Any, cluster: Any, shared_mem: Any, cooperative: bool | None
+) -> dict[str, Any]:
+    """The parts of a launch that an append gives instead of the kernel's definition."""
+    given = {"grid": grid, "block": block, "cluster": cluster}
+    launches: dict[str, Any] = {
+        what: launch.dim3(value, what, name) for what, value in given.items() if value is not None
+    }
+    if shared_mem is not None:
+        launches["shared_mem"] = launch.integer(shared_mem, "shared_mem", name)
+    if cooperative is not None:
+        launches["cooperative"] = bool(cooperative)
+    return launches
 
 
 @functools.lru_cache(maxsize=1024)
@@ -295,7 +310,7 @@ def _program(
     device: jax.Device,
     debug: bool = False,
 ) -> _core.Program:
-    """A program of one launch; ``arrays`` are shape and dtype behind each pointer."""
+    """The program of one launch; ``arrays`` has an entry per pointer."""
     pointers = kernel.definition.pointers
     inputs = [a for p, a in zip(pointers, arrays, strict=True) if p.is_input]
     outputs = [a for p, a in zip(pointers, arrays, strict=True) if p.role == "out"]
@@ -314,27 +329,29 @@ def _program(
         out_shape=[jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in outputs],
         launch=replace(definition.launch, **dict(launches)),
     )
-    # The arrays are the caller's, who has set and aligned them as the kernel needs.
+    # The caller has initialized and aligned the arrays.
     call = replace(call, zero_init=(), alignment=1)
-    driver = driver_of(device)
-    info = _core.device_info(driver, _ordinal(device))
-    if driver == "host":
-        target = Target("cpu", ("cpu",), (info,))
-    else:
-        target = Target("cuda", (architecture(info),), (info,))
-    compiled = compile_for(replace(call, cpu="source"), target)
+    compiled = compile_for(replace(call, cpu="source"), _target(device))
     assert compiled is not None
-    # What they hold is the caller's business as well: a kernel may read any of them.
+    # The arrays may hold anything, so debug mode counts all parameters as read.
     compiled = replace(
         compiled, parameters=tuple(replace(p, reads=p.pointer) for p in compiled.parameters)
     )
-    builder = ProgramBuilder(call.label)
-    operands = [builder.argument(math.prod(shape) * dtype.itemsize) for shape, dtype in inputs]
-    return _core.Program(builder.build(builder.launch(call, compiled, operands)).encode())
+    sizes = [math.prod(shape) * dtype.itemsize for shape, dtype in inputs]
+    made, _ = program_of(call, compiled, sizes)
+    return _core.Program(made.encode())
+
+
+def _target(device: jax.Device) -> Target:
+    driver = driver_of(device)
+    info = _core.device_info(driver, _ordinal(device))
+    if driver == "host":
+        return Target("cpu", ("cpu",), (info,))
+    return Target("cuda", (architecture(info),), (info,))
 
 
 def forget_programs() -> None:
-    """Forgets the kernels that encoders have met; see ``clear_caches``."""
+    """Forgets the programs of appended kernels; see ``clear_caches``."""
     _program.cache_clear()
 
 
@@ -347,7 +364,7 @@ _open: weakref.WeakSet[Encoder] = weakref.WeakSet()
 
 @atexit.register
 def _shut_down() -> None:
-    """No handler may run, and no reference be dropped by another thread, without Python."""
+    """Ends the worker threads while Python lives: they call handlers and drop references."""
     for encoder in list(_open):
         encoder.close()
     _core.shutdown()

@@ -1,4 +1,4 @@
-"""Memory of any library's arrays, as an encoder sees it: an address with a shape and a dtype."""
+"""The memory of any library's array: an address with a shape and a dtype."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ import numpy as np
 
 from jax_graphenc import _core
 
-# DLPack's device types: which memory a driver's kernels reach.
+# The DLPack device types that a driver's kernels can access.
 _REACHED = {"host": (1,), "cuda": (2, 3, 13)}  # CPU; CUDA, pinned, managed
 _CUDA = 2
-# DLPack's type codes that numpy's names follow.
+# DLPack's type codes, as numpy's names begin.
 _KINDS = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool"}
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What is behind an array.
+    """An array's memory, in C order without gaps.
 
     Attributes:
         address: of the first element.
-        shape: of the array, whose elements lie in C order without gaps.
+        shape: of the array.
         dtype: of the elements.
-        read_only: why it must not be written; empty where it may be.
+        read_only: why it must not be written; empty if it may be written.
         holder: keeps the memory alive.
     """
 
@@ -39,26 +39,27 @@ class Memory:
 
     @property
     def bytes(self) -> int:
-        """Its size."""
+        """Its size in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     @property
     def range(self) -> tuple[int, int]:
-        """Addresses of its first byte and of the one behind its last."""
+        """Addresses of its first byte and of the one after its last."""
         return self.address, self.address + self.bytes
 
 
 def memory_of(array: Any, where: str, device: jax.Device, native: _core.Encoder) -> Memory:
-    """The memory of an array, ready for the encoder's stream.
+    """The memory of an array; makes the encoder's stream wait for the array's contents.
 
     Args:
-        array: a numpy or JAX array, or what has ``__dlpack__`` or ``__cuda_array_interface__``.
-        where: which array it is, for messages.
-        device: the encoder's.
-        native: the encoder, whose stream is made to wait for the array's contents.
+        array: a numpy or JAX array, or an object with ``__dlpack__`` or
+            ``__cuda_array_interface__``.
+        where: the array's name in messages.
+        device: the encoder's device.
+        native: the native encoder.
 
     Raises:
-        TypeError: for what is no array, or is on another device, with gaps or not aligned.
+        TypeError: if ``array`` is not an array, or on another device, with gaps or misaligned.
     """
     on_cuda = device.platform != "cpu"
     if isinstance(array, jax.core.Tracer):
@@ -97,7 +98,7 @@ def _of_jax(array: jax.Array, where: str, device: jax.Device, native: _core.Enco
             f"{where} is a JAX array on {found}; the encoder is on {device}: pass "
             "jax.device_put(array, device)"
         )
-    # JAX keeps the memory until the capsule goes, also if the array is deleted or donated.
+    # The capsule keeps the memory alive, even if the array is deleted or donated.
     if device.platform == "cpu":
         holder = array.block_until_ready().__dlpack__()
     else:
@@ -130,7 +131,7 @@ def _of_dlpack(array: Any, where: str, device: jax.Device, native: _core.Encoder
             f"{device}"
         )
     try:
-        # The producer makes the stream wait for what it has in flight.
+        # The producer makes our stream wait for its pending work.
         capsule = array.__dlpack__(stream=native.stream) if kind == _CUDA else array.__dlpack__()
         _, _, address, shape, strides, code, bits, lanes = _core.dlpack_memory(capsule)
         name = _KINDS[code] + (str(bits) if code != 6 else "")
@@ -151,7 +152,7 @@ def _checked(
     holder: Any,
     where: str,
 ) -> Memory:
-    """Refuses what a kernel would not see as a plain pointer; strides are in elements."""
+    """Rejects gaps and misalignment, which a plain pointer cannot express; strides in elements."""
     expected = 1
     for n, stride in zip(reversed(shape), reversed(strides or ()), strict=False):
         if n > 1 and 0 not in shape and stride != expected:

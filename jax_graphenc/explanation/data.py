@@ -1,4 +1,4 @@
-"""What ``jge.explain`` tells of a program, as the native part decodes and records it."""
+"""The data of a report: programs as the native part decodes and records them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Memory:
         name: ``arg0``, ``out0`` or ``scratch``.
         type: dtype and shape, ``f32[3,512]``; of scratch memory ``""``.
         bytes: its size.
-        shares: the argument whose memory a result has, or ``""``.
+        shares: the argument that a result shares memory with, or ``""``.
     """
 
     name: str
@@ -30,13 +30,13 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What a node does with one of its pointers.
+    """A node's use of one of its pointers.
 
     Attributes:
         parameter: its name in the kernel's source; ``from`` and ``to`` of fills and copies.
         memory: the buffer.
         begin, end: the bytes of the buffer that the node may touch.
-        reads, writes: what it does with them.
+        reads, writes: whether it reads and writes them.
     """
 
     parameter: str
@@ -49,11 +49,11 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Hazard:
-    """Bytes that two nodes touch, at least one of which writes them.
+    """Bytes that two nodes touch and at least one writes.
 
     Attributes:
-        kind: ``read-after-write``, ``write-after-read`` or ``write-after-write``. An access of the
-            later node that both reads and writes counts as one that reads.
+        kind: ``read-after-write``, ``write-after-read`` or ``write-after-write``. A read-write
+            access of the later node counts as a read.
         use: the later node's access.
         begin, end: the bytes of its buffer.
     """
@@ -66,11 +66,11 @@ class Hazard:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """A node must wait for an earlier one; edges that others imply are not there.
+    """A node waits for an earlier one; edges implied by others are left out.
 
     Attributes:
         on: the earlier node.
-        hazards: why.
+        hazards: the reasons.
     """
 
     on: int
@@ -84,11 +84,11 @@ class Node:
     Attributes:
         index: its number in the program.
         label: the kernel's name as the user knows it, ``fill`` or ``copy``.
-        launch: grid, block and cluster; ``None`` for what is no kernel.
+        launch: grid, block and cluster; ``None`` for a fill or copy.
         shared_bytes: dynamic shared memory of each block.
         cooperative: whether all blocks must run at the same time.
         uses: its pointers, in the kernel's order.
-        after: the nodes that it waits for.
+        after: the edges to nodes that it waits for.
     """
 
     index: int
@@ -102,7 +102,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """Something that XLA does, and where it is written."""
+    """An operation of XLA's, and the user's line."""
 
     name: str
     where: str
@@ -115,20 +115,19 @@ class Program:
 
     Attributes:
         name: of the program.
-        region: of the region that it belongs to, or ``None`` for a lone kernel.
-        where: file, line and function of the call of the region or kernel, if it is known.
-        inside: the control flow that it is in, the outermost first: ``scan of 10 steps``.
-        split_by: what XLA does between the region's previous program and this one, because of which
-            they are two.
-        uncaptured: whether it is kept out of XLA's command buffers.
-        encoded: the bytes that the custom call carries.
+        region: its region's name, or ``None`` for a lone kernel.
+        where: file, line and function that call the region or kernel, if known.
+        inside: the control flow around it, outermost first: ``scan of 10 steps``.
+        split_by: XLA's operations that split the region's previous program from this one.
+        uncaptured: whether it stays out of XLA's command buffers.
+        encoded: the custom call's bytes.
         arguments, results: of the custom call, scratch memory excluded.
-        scratch: memory for what lives only inside, if there is any.
+        scratch: memory for the program's inner values, or ``None``.
         nodes: by number.
-        graphs: the numbers of the nodes in each graph that the encoder makes of it, in order. A
-            graph is committed where the next one begins; a level of the data flow is never split.
-            Empty if the nodes are launched one by one.
-        max_ops: nodes with which a graph is full.
+        graphs: node numbers of each graph that the encoder makes, in order. The encoder commits a
+            graph where the next one begins, and never splits a level of the data flow. Empty if the
+            nodes are launched one by one.
+        max_ops: the most nodes of a graph.
     """
 
     name: str
@@ -147,15 +146,15 @@ class Program:
 
     @property
     def edges(self) -> int:
-        """How many edges there are."""
+        """The number of edges."""
         return sum(len(node.after) for node in self.nodes)
 
     def kernels(self) -> dict[str, int]:
-        """How often each kernel is launched; fills and copies count as such."""
+        """Launches of each kernel; fills and copies by these names."""
         return dict(Counter(node.label for node in self.nodes))
 
     def scratch_values(self) -> tuple[int, int]:
-        """How many values are made in scratch memory, and their bytes in all."""
+        """The number of values in scratch memory, and their total bytes."""
         made = [
             use.end - use.begin
             for node in self.nodes
@@ -173,15 +172,15 @@ def describe(
     use_graphs: bool,
     **of_the_call: Any,
 ) -> Program:
-    """Lets the native part decode a program, and record its edges as XLA's instantiation does.
+    """Decodes a program natively and records its edges, as XLA's instantiation does.
 
     Args:
         encoded: the program's bytes.
         arguments: its buffers.
-        results: likewise, scratch memory among them.
-        max_ops: nodes with which a graph is full.
-        use_graphs: whether there are any.
-        **of_the_call: what else ``Program`` has.
+        results: its result buffers, including scratch memory.
+        max_ops: the most nodes of a graph.
+        use_graphs: whether nodes are launched as graphs.
+        **of_the_call: the other fields of ``Program``.
     """
     told = _core.describe_program(encoded, max_ops)
     scratch = None if told["scratch"] is None else results[told["scratch"]]
@@ -207,7 +206,7 @@ def _node(index: int, told: dict[str, Any], buffers: Sequence[Memory]) -> Node:
     hazards: dict[int, list[Hazard]] = {on: [] for on in told["dependencies"]}
     for on, kind, use, begin, end in told["hazards"]:
         known = hazards[on]
-        # Ranges that were written apart are told apart.
+        # Join adjacent ranges of one use.
         if known and (known[-1].kind, known[-1].use, known[-1].end) == (kind, uses[use], begin):
             begin = known.pop().begin
         known.append(Hazard(kind, uses[use], begin, end))
@@ -224,7 +223,7 @@ def _node(index: int, told: dict[str, Any], buffers: Sequence[Memory]) -> Node:
 
 @dataclass(frozen=True)
 class Report:
-    """What a function's kernels become; ``Explanation`` says what each field is."""
+    """What a function's kernels become; ``Explanation`` documents the fields."""
 
     function: str
     target: str

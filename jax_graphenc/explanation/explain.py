@@ -16,7 +16,9 @@ from jax.extend import core, source_info_util
 from jax.interpreters import partial_eval
 
 from jax_graphenc import _core
+from jax_graphenc.base.notebooks import name_of_file
 from jax_graphenc.base.options import current as current_options
+from jax_graphenc.base.shapes import byte_count
 from jax_graphenc.base.tracebacks import ends_at_caller
 from jax_graphenc.devices.target import Target, target_of
 from jax_graphenc.explanation.data import Memory, Operation, Program, describe
@@ -36,21 +38,20 @@ from jax_graphenc.regions.lowering import with_programs
 def explain(
     fn: Callable[..., Any], /, *args: Any, platform: str | None = None, **kwargs: Any
 ) -> Explanation:
-    """Tells what a function's kernels become when it is lowered; runs nothing.
+    """Shows what a function's kernels become when it is lowered; runs nothing.
 
-    The function is traced and its regions are cut, compiled and encoded as lowering does, and the
-    native part decodes the result as XLA would have it do: what is shown is what will run. Under
-    ``jax.jit`` with arguments that are split over devices, what is shown is what each kernel and
-    region would be on one device.
+    It traces the function, cuts, compiles and encodes its regions as lowering does, and decodes the
+    result natively as XLA's instantiation does, so it shows what will run. For a ``jax.jit``
+    function with sharded arguments it shows each kernel and region on one device.
 
     Args:
         fn: a function of arrays, such as one made by ``jax.jit``, ``jge.graph``,
             ``jge.cuda_kernel``, ``jax.grad`` or ``jax.vmap``.
-        *args: its arguments; arrays may be given as ``jax.ShapeDtypeStruct``. Python's values are
-            traced if ``fn`` is a ``jax.jit`` function, and constants otherwise.
-        platform: ``"cpu"`` or ``"cuda"``; JAX's default by default. For a GPU that is not here,
-            name it with ``jge.options(cuda_targets="sm_90a")``.
-        **kwargs: its arguments by keyword, likewise.
+        *args: its arguments; ``jax.ShapeDtypeStruct`` stands for an array. Python values are traced
+            if ``fn`` is a ``jax.jit`` function, and constants otherwise.
+        platform: ``"cpu"`` or ``"cuda"``; JAX's default backend by default. Name a GPU that this
+            process does not have with ``jge.options(cuda_targets="sm_90a")``.
+        **kwargs: its keyword arguments, likewise.
 
     Raises:
         TypeError: if ``fn`` is not callable.
@@ -95,7 +96,7 @@ def _traced(fn: Callable[..., Any], args: Any, kwargs: Any) -> core.Jaxpr:
 
 def _jaxpr_of(jitted: Any, *args: Any, **kwargs: Any) -> core.Jaxpr:
     jaxpr = jitted.trace(*args, **kwargs).jaxpr.jaxpr
-    # Before it lowers, jax.jit leaves out what no result needs.
+    # As jax.jit does before lowering.
     needed: core.Jaxpr = partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))[0]
     return needed
 
@@ -107,13 +108,13 @@ def _name_of(fn: Any) -> str:
 
 
 def _shown(name: object) -> str:
-    """A name or path in letters that terminals and drawings take."""
+    """A name or path with unprintable characters escaped."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(name))
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where in the function an equation is."""
+    """An equation's place in the function."""
 
     region: str | None = None
     where: str = ""
@@ -127,7 +128,7 @@ class _Collector:
         self.programs: list[Program] = []
         self.references: list[Operation] = []
         self._target = target
-        info = target.infos[0]  # of PTX nothing is known
+        info = target.infos[0]  # without a compute capability for PTX
         limits = _core.graph_limits(info.get("compute_major", 0), info.get("compute_minor", 0))
         self._max_ops: int = limits["max_ops"]
         options = current_options()
@@ -139,8 +140,7 @@ class _Collector:
             first = len(self.programs)
             self._visit(eqn, replace(place, where=_line(eqn) or place.where), place)
             if i in between and len(self.programs) > first:
-                found = replace(self.programs[first], split_by=between[i])
-                self.programs[first] = found
+                self.programs[first] = replace(self.programs[first], split_by=between[i])
 
     def _visit(self, eqn: core.JaxprEqn, here: _Place, outside: _Place) -> None:
         params = eqn.params
@@ -148,7 +148,7 @@ class _Collector:
             new = with_programs(self._target.platform, params["jaxpr"], params["name"])
             self.walk(new.jaxpr, replace(here, region=_shown(params["name"])))
         elif eqn.primitive is program_p:
-            # Its own line is that of some kernel inside.
+            # The equation's own line is that of a kernel inside.
             self._add(eqn, params["program"], params["uncaptured"], outside)
         elif eqn.primitive is kernel_p:
             call = params["call"]
@@ -156,7 +156,9 @@ class _Collector:
             if kernel is None:
                 self.references.append(Operation(call.label, here.where))
             else:
-                made, uncaptured = program_of(call, kernel, [v.aval for v in eqn.invars])
+                made, uncaptured = program_of(
+                    call, kernel, [byte_count(v.aval) for v in eqn.invars]
+                )
                 self._add(eqn, made, uncaptured, here)
         elif (inner := inner_call(eqn)) is not None:
             self.walk(inner.jaxpr, here)
@@ -198,7 +200,7 @@ class _Collector:
 
 
 def _bodies(eqn: core.JaxprEqn) -> Iterator[tuple[str, core.Jaxpr]]:
-    """The jaxprs of control flow and the like, each with what it is."""
+    """An equation's inner jaxprs, each with a description."""
     name = eqn.primitive.name
     line = _line(eqn)
     at = f" at {line}" if line else ""
@@ -218,9 +220,9 @@ def _holds_program(eqn: core.JaxprEqn) -> bool:
 
 
 def _between_programs(jaxpr: core.Jaxpr) -> dict[int, tuple[Operation, ...]]:
-    """What must run behind one program and before another, by the position of the other.
+    """Operations that run between two programs, by the position of the second.
 
-    Loops and branches that hold programs count as such.
+    Loops and branches with programs inside count as programs.
     """
     holds = [_holds_program(eqn) for eqn in jaxpr.eqns]
     found: dict[int, tuple[Operation, ...]] = {}
@@ -248,7 +250,9 @@ def _type(v: Any) -> str:
 
 
 def _line(eqn: core.JaxprEqn) -> str:
-    """``file:line (function)`` of the user's, the file relative to the current folder if below."""
+    """The user's ``file:line (function)``; a file below the current folder is relative to it."""
     line: str = source_info_util.summarize(eqn.source_info)
-    line = re.sub(r":(\d+):\d+", r":\1", line)
+    if found := re.fullmatch(r"(.*?):(\d+):\d+( .*)?", line):
+        file, number, function = found.groups("")
+        line = f"{name_of_file(file)}:{number}{function}"
     return _shown(line.removeprefix(os.getcwd() + os.sep))

@@ -1,4 +1,4 @@
-"""``Explanation``: a report with its views, as text and as a drawing."""
+"""``Explanation``: a report with its views, text and drawing."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from jax_graphenc.explanation import dot as drawing
-from jax_graphenc.explanation import text as words
+from jax_graphenc.explanation import text as terminal
 from jax_graphenc.explanation.data import Report
 
-# A larger picture cannot be read in a notebook.
+# A larger picture is unreadable in a notebook.
 _MOST_BOXES = 400
 _TOO_LARGE = f"no picture: more than {_MOST_BOXES} boxes; .save('picture.svg') draws them"
 
@@ -20,15 +20,15 @@ _TOO_LARGE = f"no picture: more than {_MOST_BOXES} boxes; .save('picture.svg') d
 class Explanation(Report):
     """What a function's kernels become: programs, their nodes and edges, and what splits regions.
 
-    ``print`` shows it in as many columns as the terminal has, and notebooks as a picture, where
-    Graphviz is installed. Steps that repeat are shown once, with how often they come, and of many
-    different nodes the first; ``full=True`` shows all.
+    ``print`` fits it to the terminal; notebooks show a picture if Graphviz is installed. Repeated
+    steps are shown once, with their count, and a long program by its first nodes; ``full=True``
+    shows all nodes.
 
     Attributes:
         function: its name.
-        target: what kernels are compiled for: ``"cpu"``, ``"sm_90a"``.
-        programs: the custom calls, in order. One in a loop is there once.
-        scratch_reuse: the option of that name, by which scratch memory was planned.
+        target: the architecture that kernels are compiled for: ``"cpu"``, ``"sm_90a"``.
+        programs: the custom calls, in order; one inside a loop counts once.
+        scratch_reuse: the value of that option, by which scratch memory was planned.
         references: kernels whose ``reference=`` runs in their place, on the CPU.
     """
 
@@ -36,16 +36,16 @@ class Explanation(Report):
         """The report as text.
 
         Args:
-            width: columns that a line may have; the terminal's by default.
-            full: shows each node, however many are alike.
+            width: the most columns of a line; the terminal's by default.
+            full: shows every node.
         """
-        return words.text(self, width, full=full)
+        return terminal.text(self, width, full=full)
 
     def dot(self, *, full: bool = False) -> str:
         """The report as a drawing in Graphviz's language.
 
         Args:
-            full: draws each node, however many are alike.
+            full: draws every node.
 
         Raises:
             ModuleNotFoundError: without the Python package ``graphviz``.
@@ -56,7 +56,7 @@ class Explanation(Report):
         """The report as a picture.
 
         Args:
-            full: draws each node, however many are alike.
+            full: draws every node.
 
         Raises:
             FileNotFoundError: if Graphviz's program ``dot`` is not installed.
@@ -65,12 +65,12 @@ class Explanation(Report):
         return drawing.render(drawing.digraph(self, full=full), "svg").decode()
 
     def save(self, path: str | os.PathLike[str], *, full: bool = False) -> None:
-        """Writes the report to a file, as its suffix says.
+        """Writes the report to a file, in the format of its suffix.
 
         Args:
-            path: ends in ``.txt``, ``.dot`` or ``.gv``, or in a format of Graphviz's, such as
-                ``.svg``, ``.pdf`` and ``.png``.
-            full: shows each node, however many are alike.
+            path: ends in ``.txt``, ``.dot`` or ``.gv``, or in a picture format: ``.svg``, ``.pdf``
+                or ``.png``.
+            full: shows every node.
 
         Raises:
             ValueError: for another suffix.
@@ -98,7 +98,7 @@ class Explanation(Report):
     __repr__ = __str__
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        """What a notebook shows: a picture, or the text and what the picture lacks."""
+        """What a notebook shows: a picture, or the text and the reason for no picture."""
         if drawing.boxes(self) > _MOST_BOXES:
             return {"text/plain": f"{self}\n\n{_TOO_LARGE}"}
         try:

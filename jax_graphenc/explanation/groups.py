@@ -1,8 +1,8 @@
-"""Runs of similar nodes, and of similar graphs, so that a long program is shown in few lines."""
+"""Runs of similar nodes and graphs, which shorten the views of a long program."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -10,9 +10,9 @@ from jax_graphenc.explanation.data import Node, Program
 
 _T = TypeVar("_T")
 
-# The longest pattern that is looked for: the nodes of one step of a loop.
+# The longest pattern, such as the nodes of a loop's step.
 _MAX_PERIOD = 16
-# A pattern that comes less often is shown as it is.
+# Fewer repetitions are shown in full.
 _MIN_COUNT = 3
 
 
@@ -26,7 +26,7 @@ class Run:
 
     @property
     def stop(self) -> int:
-        """The position behind it."""
+        """The position after it."""
         return self.start + self.period * self.count
 
 
@@ -37,21 +37,21 @@ def runs(
     full: bool,
     leads: Callable[[_T], bool] = lambda item: True,
 ) -> list[Run]:
-    """Cuts a sequence into runs, from left to right, each the longest that begins there.
+    """Cuts a sequence into runs from left to right, each the longest at its position.
 
     Args:
         items: the sequence.
-        similar: whether two of them may be shown as one.
-        full: takes every item for itself.
-        leads: whether a pattern may begin with an item, where there is a choice: the first node of
-            a loop's step is seldom the first that repeats.
+        similar: whether two items may be shown as one.
+        full: makes every item a run.
+        leads: whether a pattern preferably begins with an item: the first item that repeats is
+            seldom the first of a loop's step.
     """
     found: list[Run] = []
     at = 0
     while at < len(items):
         best = Run(at, 1, 1)
         for period in range(1, 1 if full else min(_MAX_PERIOD, len(items) - at) + 1):
-            # One that ends no later than the best is not looked at further.
+            # Skip a period whose run cannot end later than the best one.
             if best.stop == len(items):
                 break
             if best.stop >= at + period and not similar(
@@ -71,14 +71,24 @@ def runs(
     return found
 
 
+def repeated(programs: Sequence[Program], *, full: bool) -> Iterator[tuple[int, int, Program]]:
+    """Groups equal consecutive programs: the numbers of the first and the last, and the program."""
+    first = 0
+    for i in range(1, len(programs) + 1):
+        if i < len(programs) and not full and programs[i] == programs[first]:
+            continue
+        yield first, i - 1, programs[first]
+        first = i
+
+
 @dataclass(frozen=True, slots=True)
 class Graph:
     """One of the encoder's graphs, or all nodes if they are launched one by one.
 
     Attributes:
-        number: its place, from 0 on.
+        number: its position in the program.
         nodes: the numbers of its nodes.
-        runs: of these, by position.
+        runs: runs of positions in ``nodes``.
     """
 
     number: int
@@ -88,12 +98,12 @@ class Graph:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A program in the order in which it is shown.
+    """A program in display order.
 
     Attributes:
-        graphs: all of them; or one of all nodes, where repetitions that the cuts hide say more.
-        runs: of similar graphs.
-        shown: for each node, the one that is shown for it.
+        graphs: its graphs, or one of all nodes if the cuts hide too many repetitions.
+        runs: runs of similar graphs.
+        shown: for each node, the node that stands for it.
     """
 
     graphs: tuple[Graph, ...]
@@ -101,16 +111,16 @@ class Layout:
     shown: tuple[int, ...]
 
 
-# Without its cuts, a program is shown if that takes so many times fewer nodes.
+# The cuts are left out if they show more than so many times the nodes.
 _CUTS_COST = 2
 
 
 def layout(program: Program, *, full: bool) -> Layout:
-    """Finds what repeats.
+    """Finds a program's repetitions.
 
     Args:
-        program: what is to be shown.
-        full: leaves nothing out.
+        program: the program.
+        full: shows every node.
     """
     groups = program.graphs or (tuple(range(len(program.nodes))),)
     cut = _layout(program, groups, full=full)
@@ -141,9 +151,9 @@ def _layout(program: Program, groups: tuple[tuple[int, ...], ...], *, full: bool
 
 
 class _Same:
-    """Whether nodes differ in nothing but where their memory is.
+    """Compares nodes: similar ones differ only in the place of their memory.
 
-    They wait for the same nodes, or for ones that stand as far before them.
+    They wait for the same nodes, or for nodes at the same distance before them.
     """
 
     def __init__(self, program: Program, position: dict[int, int]) -> None:
@@ -168,7 +178,7 @@ class _Same:
 
 def _looks(node: Node) -> object:
     uses = [
-        # Not which of several arguments: a loop reads xs[i], a batch its element.
+        # Without the argument's number: a loop's steps read different ones.
         (u.parameter, u.memory.name.rstrip("0123456789"), u.end - u.begin, u.reads, u.writes)
         for u in node.uses
     ]

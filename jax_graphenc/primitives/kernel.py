@@ -11,6 +11,7 @@ import jax
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir, xla
 
+from jax_graphenc.base.shapes import byte_count
 from jax_graphenc.calls.call import KernelCall
 from jax_graphenc.devices.target import NoGpuError, target_of
 from jax_graphenc.primitives import partitioning
@@ -106,7 +107,7 @@ def _lower(
             "Name the dimensions that may be split in cuda_kernel(..., sharding=), with _ for "
             "those that may not, or call it inside jax.shard_map, where it sees each device's part",
         )
-    made, uncaptured = program_of(call, kernel, ctx.avals_in)
+    made, uncaptured = program_of(call, kernel, list(map(byte_count, ctx.avals_in)))
     return emit(ctx, operands, made, uncaptured=uncaptured)
 
 

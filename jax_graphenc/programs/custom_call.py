@@ -12,7 +12,6 @@ import numpy as np
 from jax.interpreters import mlir
 
 from jax_graphenc import _core
-from jax_graphenc.base.shapes import byte_count
 from jax_graphenc.calls.call import KernelCall
 from jax_graphenc.programs import program
 from jax_graphenc.programs.builder import ProgramBuilder
@@ -46,13 +45,17 @@ def register_targets() -> None:
 
 
 def program_of(
-    call: KernelCall, kernel: program.Kernel, avals: Sequence[Any]
+    call: KernelCall, kernel: program.Kernel, sizes: Sequence[int]
 ) -> tuple[program.Program, bool]:
-    """A lone kernel's program, and whether it is kept out of XLA's command buffers."""
+    """A lone kernel's program, and whether it is kept out of XLA's command buffers.
+
+    Args:
+        call: the call.
+        kernel: its compiled kernel.
+        sizes: bytes of each operand.
+    """
     builder = ProgramBuilder(call.label)
-    made = builder.build(
-        builder.launch(call, kernel, [builder.argument(byte_count(aval)) for aval in avals])
-    )
+    made = builder.build(builder.launch(call, kernel, list(map(builder.argument, sizes))))
     return made, call.observed.uncaptured or is_large(made)
 
 

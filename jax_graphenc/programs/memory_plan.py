@@ -57,7 +57,7 @@ def plan(storages: Sequence[Storage], before: Sequence[int], reuse: str) -> int:
     Args:
         storages: in the order of their first operations.
         before: as ``ancestors`` gives it.
-        reuse: one of ``options.SCRATCH_REUSE``.
+        reuse: one of ``option_kinds.SCRATCH_REUSE``.
 
     Returns:
         Bytes of the scratch buffer.

@@ -16,6 +16,7 @@ import pytest
 
 import jax_graphenc as jge
 from jax_graphenc import _core
+from jax_graphenc.calls.values import Keywords
 from jax_graphenc.compiler import host
 from jax_graphenc.encoder.encoder import _program
 
@@ -134,7 +135,7 @@ def test_templates_and_dtypes(enc, dtype):
 
 
 class Foreign:
-    """An array of a library that is nobody's here, but speaks DLPack."""
+    """An array of an unknown library that supports DLPack."""
 
     def __init__(self, array):
         self._array = array
@@ -226,7 +227,7 @@ def test_addresses_must_be_as_many_as_buffers(affine, enc, data):
     program = _program(
         affine,
         ((data.shape, data.dtype),),
-        jge.encoder.Keywords({"scale": 1.0, "shift": 1.0}),
+        Keywords({"scale": 1.0, "shift": 1.0}),
         (),
         jax.devices()[0],
     )
@@ -342,7 +343,7 @@ def test_an_exception_inside_a_concurrent_region_ends_it(affine, enc, data):
 
 def launch(kernel, arrays, stream, **values):
     """What library code does with a stream that it is given."""
-    keywords = jge.encoder.Keywords(values)
+    keywords = Keywords(values)
     shapes = tuple((x.shape, x.dtype) for x in arrays)
     program = _program(kernel, shapes, keywords, (), jax.devices()[0])
     addresses = [x.ctypes.data for x in arrays]
@@ -476,7 +477,7 @@ def test_a_handler_may_commit_more_work(affine, enc, data):
     np.testing.assert_array_equal(data, 7)
 
 
-# Whoever meets the failure first, the worker or synchronize, the caller is told.
+# The caller gets the error, whether the worker or synchronize meets it first.
 @pytest.mark.parametrize("patience", [0, 0.05])
 def test_a_kernel_that_fails_is_told_once(failing, affine, enc, data, patience):
     told = []

@@ -102,7 +102,7 @@ def user(x, y):
 
 
 def mixed(x, y):
-    axpy(y, y, a=1.0)  # nobody needs it
+    axpy(y, y, a=1.0)  # its result is unused
     return jnp.sum(axpy(x, jnp.sin(y), a=2.0) ** 2) + jnp.sum(axpy(y, x, a=3.0))
 
 
@@ -463,7 +463,7 @@ def test_any_name_can_be_shown(name, capfd):
 def test_a_program_that_launches_nothing_says_so():
     text = jge.explain(split, jnp.zeros(0), jnp.zeros(0)).text(width=80)
     assert "nodes       0 (none), 0 edges" in text
-    assert "run by      nobody: nothing is launched" in text
+    assert "run by      nothing: the program has no nodes" in text
 
 
 def test_without_graphviz_notebooks_show_text(monkeypatch, tmp_path):

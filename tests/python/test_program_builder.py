@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jax_graphenc.base.options import SCRATCH_REUSE
+from jax_graphenc.base.option_kinds import SCRATCH_REUSE
 from jax_graphenc.calls.call import CallParameter, KernelCall
 from jax_graphenc.calls.code import Prebuilt
 from jax_graphenc.programs.builder import ProgramBuilder

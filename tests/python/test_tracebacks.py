@@ -98,6 +98,45 @@ def test_all_frames_can_be_had(tmp_path):
     assert ends[-1].endswith("arguments.py")
 
 
+IPYTHON = """
+import sys
+import traceback
+import types
+
+class Shell:
+    compile = types.SimpleNamespace(format_code_name=lambda file: ("Cell", "In[1]"))
+    InteractiveTB = types.SimpleNamespace(
+        structured_traceback=lambda kind, error, tb: [traceback.extract_tb(tb)[-1].line]
+    )
+
+sys.modules["IPython"] = types.SimpleNamespace(get_ipython=lambda: Shell)
+"""
+
+
+def test_in_ipython_a_traceback_ends_in_the_cell(tmp_path):
+    # There JAX hides its frames instead of removing them, and IPython shows the last one even so.
+    code = """
+    broken, kernel = make(text + "nothing;" + end), make(text + end)
+    for call in (
+        lambda: broken(x, n=3),  # eager
+        lambda: jax.jit(lambda y: broken(y, n=3))(x),  # jitted
+    ):
+        try:
+            call()
+        except jge.KernelCompileError as error:
+            print(*error._render_traceback_(), file=sys.stderr)
+    try:
+        jax.grad(lambda y: kernel(y, n=3).sum())(x)  # grad
+    except NotImplementedError as error:
+        print(traceback.extract_tb(error.__traceback__)[-1].line, file=sys.stderr)
+    print(jge.explain(lambda y: kernel(y, n=3), x), file=sys.stderr)
+    """
+    _, shown = last_lines(tmp_path, IPYTHON + textwrap.dedent(code), filtering="tracebackhide")
+    ends = re.findall("# (eager|jitted|grad)$", shown, re.M)
+    assert ends == ["eager", "jitted", "grad"], shown
+    assert re.search(r"called at Cell In\[1\]:\d+ \(<lambda>\)", shown)
+
+
 @pytest.mark.parametrize("jitted", [True, False])
 def test_warnings_point_at_the_users_line(tmp_path, jitted):
     call = "jax.jit(lambda y: kernel(y, n=3))(x)" if jitted else "kernel(x, n=3)"
