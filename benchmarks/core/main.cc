@@ -25,10 +25,10 @@
 #include <string_view>
 #include <vector>
 
-#include "core/error.h"
-#include "core/options.h"
-#include "core/runtime.h"
-#include "core/stats.h"
+#include "core/base/error.h"
+#include "core/base/options.h"
+#include "core/base/stats.h"
+#include "core/run/runtime.h"
 #include "driver/host_driver.h"
 #include "program_bytes.h"
 

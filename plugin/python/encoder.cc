@@ -16,11 +16,11 @@
 #include <utility>
 #include <vector>
 
-#include "core/encoder.h"
-#include "core/error.h"
-#include "core/handle.h"
-#include "core/program_on_devices.h"
-#include "core/sink.h"
+#include "core/base/error.h"
+#include "core/base/handle.h"
+#include "core/run/encoder.h"
+#include "core/run/program_on_devices.h"
+#include "core/sinks/sink.h"
 #include "driver/cuda_driver.h"
 #include "driver/host_driver.h"
 #include "python/unset_reads.h"

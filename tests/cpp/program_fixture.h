@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "core/options.h"
-#include "core/runtime.h"
+#include "core/base/options.h"
+#include "core/run/runtime.h"
 #include "driver_session.h"
 #include "program_bytes.h"
 

@@ -2,9 +2,9 @@
 #include <thread>
 #include <vector>
 
-#include "core/encoder.h"
-#include "core/error.h"
-#include "core/stats.h"
+#include "core/base/error.h"
+#include "core/base/stats.h"
+#include "core/run/encoder.h"
 #include "driver/host_driver.h"
 #include "program_fixture.h"
 

@@ -4,9 +4,9 @@
 #include <ctime>
 #include <thread>
 
-#include "core/encoder.h"
-#include "core/error.h"
-#include "core/stats.h"
+#include "core/base/error.h"
+#include "core/base/stats.h"
+#include "core/run/encoder.h"
 #include "driver/host_driver.h"
 #include "program_fixture.h"
 

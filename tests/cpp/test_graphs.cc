@@ -5,10 +5,10 @@
 #include <semaphore>
 #include <thread>
 
-#include "core/encoder.h"
-#include "core/error.h"
-#include "core/exec_cache.h"
-#include "core/stats.h"
+#include "core/base/error.h"
+#include "core/base/stats.h"
+#include "core/graphs/exec_cache.h"
+#include "core/run/encoder.h"
 #include "driver/host_driver.h"
 #include "program_fixture.h"
 

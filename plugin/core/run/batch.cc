@@ -1,0 +1,200 @@
+// plugin/core/run/batch.cc: nodes appended one by one, which go to a stream together.
+#include "core/run/batch.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/options.h"
+#include "core/base/stats.h"
+#include "core/sinks/dot.h"
+#include "core/sinks/kernel_times.h"
+#include "core/sinks/sink.h"
+
+namespace jge {
+namespace {
+
+// Nearly all are of 4 or 8 bytes, which the compiler copies without a call.
+std::byte* copy_parameter(std::span<const std::byte> parameter, std::byte* to) {
+  switch (parameter.size()) {
+    case 4:
+      std::memcpy(to, parameter.data(), 4);
+      break;
+    case 8:
+      std::memcpy(to, parameter.data(), 8);
+      break;
+    default:
+      std::copy(parameter.begin(), parameter.end(), to);
+  }
+  return to + parameter.size();
+}
+
+}  // namespace
+
+inline std::optional<std::span<const std::uint32_t>> Batch::order(
+    std::span<const Access> accesses) {
+  if (concurrent_from_) {
+    concurrent_.insert(concurrent_.end(), accesses.begin(), accesses.end());
+    return hazards_.add_apart(accesses);
+  }
+  if (hazards_.size() == 0) {
+    limits_ = graph_limits(device_.info().compute_major, device_.info().compute_minor);
+  }
+  const bool full = hazards_.size() >= std::uint32_t(limits_.max_ops) ||
+                    hazards_.bytes() >= std::uint64_t(limits_.max_mb) * 1'000'000;
+  const auto edges = hazards_.add(accesses);
+  // A cut falls only where a new level begins, so independent nodes stay together.
+  if (full && hazards_.level() > depth_) return std::nullopt;
+  return edges;
+}
+
+inline Batch::Node& Batch::push(Kind kind, const KernelNode& launch) {
+  depth_ = std::max(depth_, hazards_.level());
+  return nodes_.emplace_back(kind, launch);
+}
+
+bool Batch::add(CUfunction function, const KernelNode& launch, const std::string& label,
+                std::span<const std::span<const std::byte>> parameters,
+                std::span<const Access> accesses, const KnownMemory& known) {
+  const auto edges = order(accesses);
+  if (!edges) return false;
+  Node& node = push(Kind::kernel, launch);
+  node.function = function;
+  node.label = &label;
+  node.known = known;
+  node.first_parameter = sizes_.size();
+  node.parameter_count = parameters.size();
+  node.first_value = values_.size();
+  std::uint32_t* size = sizes_.take(parameters.size());
+  for (std::span<const std::byte> parameter : parameters) {
+    *size++ = static_cast<std::uint32_t>(parameter.size());
+    node.value_bytes += parameter.size();
+  }
+  std::byte* value = values_.take(node.value_bytes);
+  for (std::span<const std::byte> parameter : parameters) value = copy_parameter(parameter, value);
+  topology_.add(launch, node.value_bytes, *edges);
+  return true;
+}
+
+bool Batch::add(const std::shared_ptr<const ChildGraph>& child, std::span<const Access> accesses) {
+  const auto edges = order(accesses);
+  if (!edges) return false;
+  children_.push_back(child);
+  push(Kind::child).child = child.get();
+  topology_.add_child(*child, *edges);
+  return true;
+}
+
+void Batch::end_concurrent() {
+  const std::uint32_t first = *std::exchange(concurrent_from_, std::nullopt);
+  const std::vector<Access> accesses = std::exchange(concurrent_, {});
+  if (hazards_.size() == first) return;
+  const auto edges = hazards_.add_join(first, accesses);
+  push(Kind::empty);
+  topology_.add_empty(edges);
+}
+
+// Gives all nodes to a sink or to an exec that is being built.
+template <class Target>
+void Batch::give_all(Target& target) {
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    const Node& node = nodes_[i];
+    switch (node.kind) {
+      case Kind::kernel:
+        target.add(bind(node), hazards_.dependencies(i));
+        break;
+      case Kind::empty:
+        target.add_empty(hazards_.dependencies(i));
+        break;
+      case Kind::child:
+        target.add_child(*node.child, hazards_.dependencies(i));
+        break;
+    }
+  }
+}
+
+void Batch::draw() {
+  DotSink dot("encoder");
+  give_all(dot);
+  dot.finish();
+}
+
+void Batch::hand_over(CUstream stream) {
+  if (dot_wanted()) draw();
+  if (is_capturing(device_.driver(), stream)) {
+    CaptureSink sink(device_.driver(), stream);
+    give_all(sink);
+    sink.finish();
+  } else if (options().time_kernels && !options().debug) {
+    TimedSink sink(device_.driver(), stream, "encoder");
+    give_all(sink);
+    sink.finish();
+  } else if (!replay(stream)) {
+    LaunchSink sink(device_.driver(), stream, options().debug);
+    give_all(sink);
+    sink.finish();
+  }
+  // The hazards may hold one node more, which belongs to the next batch.
+  count_batches(1, nodes_.size(), hazards_.bytes(nodes_.size()));
+}
+
+// Runs the batch as an executable graph; false if it is to be launched node by node.
+bool Batch::replay(CUstream stream) {
+  if (!options().use_graphs || options().debug || nodes_.size() < kMinGraphNodes) return false;
+  ExecCache& cache = device_.execs();
+  const auto exec = cache.acquire(
+      device_.driver(), topology_, [this](Exec& leased) { return update(leased); },
+      [this](Exec& made) { give_all(made); });
+  if (!exec) return false;
+  try {
+    exec->launch(stream);
+  } catch (...) {
+    cache.drop(*exec);
+    throw;
+  }
+  cache.release(*exec);
+  return true;
+}
+
+// Tells the exec's nodes what this batch's are to do; returns how many that changed.
+std::uint64_t Batch::update(Exec& exec) {
+  std::uint64_t changed = 0;
+  for (std::uint32_t i = 0; i < nodes_.size(); ++i) {
+    const Node& node = nodes_[i];
+    if (node.kind == Kind::kernel) {
+      if (exec.up_to_date(i, node.function, node.launch, values(node))) continue;
+      changed += exec.update(i, bind(node));
+    } else if (node.kind == Kind::child) {
+      exec.update_child(i, *node.child);
+      ++changed;
+    }
+  }
+  return changed;
+}
+
+Launch Batch::bind(const Node& node) {
+  const std::span<const std::uint32_t> sizes(sizes_.data() + node.first_parameter,
+                                             node.parameter_count);
+  std::byte* value = values_.data() + node.first_value;
+  parameters_.clear();
+  for (std::uint32_t size : sizes) {
+    parameters_.push_back(value);
+    value += size;
+  }
+  return {node.function, &node.launch, parameters_.data(), sizes, node.label, node.known};
+}
+
+void Batch::clear() {
+  hazards_.clear();
+  topology_.clear();
+  depth_ = 0;
+  nodes_.clear();
+  children_.clear();
+  values_.clear();
+  sizes_.clear();
+  concurrent_from_.reset();
+  concurrent_.clear();
+}
+
+}  // namespace jge
