@@ -20,7 +20,7 @@
 #include "core/base/handle.h"
 #include "core/run/encoder.h"
 #include "core/run/program_on_devices.h"
-#include "core/sinks/sink.h"
+#include "core/sinks/launch_sink.h"
 #include "driver/cuda_driver.h"
 #include "driver/host_driver.h"
 #include "python/unset_reads.h"

@@ -5,6 +5,7 @@
 #include "core/base/error.h"
 #include "core/base/stats.h"
 #include "core/run/encoder.h"
+#include "core/sinks/capture_sink.h"
 #include "driver/host_driver.h"
 #include "program_fixture.h"
 

@@ -11,7 +11,7 @@
 #include "core/base/error.h"
 #include "core/base/range.h"
 #include "core/run/encoder.h"
-#include "core/sinks/dot.h"
+#include "core/sinks/dot_sink.h"
 #include "core/sinks/kernel_times.h"
 #include "driver/host_driver.h"
 #include "driver/timed_driver.h"

@@ -11,8 +11,8 @@ PLUGIN = ROOT / "plugin"
 ORDER = [
     "driver",
     "core/base",
-    "core/program",
     "core/nodes",
+    "core/program",
     "core/graphs",
     "core/sinks",
     "core/device",

@@ -3,7 +3,7 @@
 
 #include "core/base/error.h"
 #include "core/base/stats.h"
-#include "core/nodes/launch.h"
+#include "core/nodes/kernel.h"
 
 namespace jge {
 namespace {
@@ -58,7 +58,7 @@ void check_residency(const Driver& driver, const DeviceInfo& device, CUfunction 
                      const std::string& label, const KernelNode& node) {
   const LaunchConfig config(node, nullptr);
   int clusters = 0;
-  if (has_cluster(node)) {
+  if (node.has_cluster()) {
     JGE_CALL(driver, cuOccupancyMaxActiveClusters, &clusters, function, config.get());
     if (clusters == 0) {
       throw Error(Code::invalid_argument,
@@ -78,7 +78,7 @@ void check_residency(const Driver& driver, const DeviceInfo& device, CUfunction 
     throw Error(Code::invalid_argument, "kernel '" + label + "' asks for a cooperative launch of " +
                                             std::to_string(blocks) + " blocks; " + device.name +
                                             " runs at most " + std::to_string(most) +
-                                            " of them at the same time (" + describe_launch(node) +
+                                            " of them at the same time (" + node.describe_launch() +
                                             ")");
   }
 }
@@ -170,7 +170,7 @@ void prepare_launch(const Driver& driver, const DeviceInfo& device, CUfunction f
   const auto refuse = [&](const std::string& what, std::uint64_t limit) {
     throw Error(Code::invalid_argument,
                 "kernel '" + label + "' asks for " + what + "; the limit on " + device.name +
-                    " is " + std::to_string(limit) + " (" + describe_launch(node) + ")");
+                    " is " + std::to_string(limit) + " (" + node.describe_launch() + ")");
   };
   const auto within = [&](const char* what, const Dim3& dim, int x, int y, int z) {
     if (dim.x > std::uint32_t(x)) refuse(std::string(what) + ".x of " + text(dim), x);

@@ -7,7 +7,8 @@
 
 #include "core/base/handle.h"
 #include "core/device/device_info.h"
-#include "core/program/program.h"
+#include "core/nodes/kernel.h"
+#include "core/program/image_bytes.h"
 
 namespace jge {
 

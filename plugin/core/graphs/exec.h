@@ -4,14 +4,13 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <span>
 #include <variant>
 #include <vector>
 
 #include "core/base/handle.h"
-#include "core/graphs/topology.h"
-#include "core/nodes/launch.h"
+#include "core/nodes/nodes.h"
+#include "core/nodes/topology.h"
 
 namespace jge {
 
@@ -20,12 +19,8 @@ class Exec {
  public:
   explicit Exec(const Driver& driver);
 
-  // Adds the next node, which waits for earlier ones.
-  void add(const Launch& launch, std::span<const std::uint32_t> dependencies);
-  void add(const Memset& memset, std::span<const std::uint32_t> dependencies);
-  void add(const Memcpy& memcpy, std::span<const std::uint32_t> dependencies);
-  void add_empty(std::span<const std::uint32_t> dependencies);
-  void add_child(const ChildGraph& child, std::span<const std::uint32_t> dependencies);
+  // Adds the next node.
+  void add(const BoundNode& node, Edges edges);
   // After the last node. Throws Error (resource_exhausted) when the device is out of memory.
   void instantiate();
 
@@ -36,24 +31,21 @@ class Exec {
   // other.
   bool up_to_date(std::uint32_t node, CUfunction function, const KernelNode& launch,
                   std::span<const std::byte> parameters) const {
-    const ToldLaunch& told = *std::get_if<ToldLaunch>(&told_[node]);
-    return told.is(function, launch) &&
-           (parameters.empty() || std::memcmp(parameters_.data() + told.first_parameter,
-                                              parameters.data(), parameters.size()) == 0);
+    return std::get_if<Launch::Told>(&told_[node])->is(function, launch, parameters, values_);
   }
 
   // Makes a node do as given, if that differs from what it was told last. Returns whether it did.
   // If it throws, the exec must be dropped: what its nodes would do is no longer known. The node
   // must be of that kind.
-  bool update(std::uint32_t node, const Launch& launch);
-  bool update(std::uint32_t node, const Memset& memset) { return update_memory(node, memset); }
-  bool update(std::uint32_t node, const Memcpy& memcpy) { return update_memory(node, memcpy); }
-  bool update(std::uint32_t node, const BoundNode& bound) {
-    return std::visit([&](const auto& one) { return update(node, one); }, bound);
+  template <class Kind>
+  bool update(std::uint32_t index, const Kind& node) {
+    if (!node.tell(std::get<typename Kind::Told>(told_[index]), values_)) return false;
+    node.update(driver_, exec_.get(), nodes_[index]);
+    return true;
   }
-
-  // Makes a node another graph of the same words.
-  void update_child(std::uint32_t node, const ChildGraph& child);
+  bool update(std::uint32_t index, const BoundNode& node) {
+    return std::visit([&](const auto& kind) { return update(index, kind); }, node);
+  }
 
   void launch(CUstream stream);
 
@@ -61,32 +53,13 @@ class Exec {
   std::atomic<std::uint64_t> last_used{0};
 
  private:
-  struct ToldLaunch {
-    bool is(CUfunction other, const KernelNode& node) const {
-      return function == other && grid == node.grid && block == node.block &&
-             shared_bytes == node.shared_bytes;
-    }
-
-    CUfunction function;
-    Dim3 grid, block;
-    std::uint32_t shared_bytes;
-    std::size_t first_parameter;  // into parameters_
-  };
-
-  // What a node was told last; nothing of the kinds that are not compared.
-  using Told = std::variant<std::monostate, ToldLaunch, Memset, Memcpy>;
-
-  template <class Bound>
-  bool update_memory(std::uint32_t index, const Bound& node);
-  std::span<const CUgraphNode> nodes_of(std::span<const std::uint32_t> dependencies);
-
   const Driver& driver_;
   Topology topology_;
   Graph graph_;  // the template, whose node handles the exec is patched by
   GraphExec exec_;
   std::vector<CUgraphNode> nodes_;
   std::vector<Told> told_;
-  std::vector<std::byte> parameters_;  // of the launches
+  std::vector<std::byte> values_;  // of the launches' parameters
   std::vector<CUgraphNode> wait_for_;
 };
 

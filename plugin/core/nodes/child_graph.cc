@@ -1,10 +1,11 @@
-// plugin/core/nodes/child_graph.cc: a captured graph that becomes one node of another.
+// plugin/core/nodes/child_graph.cc: a node that is a captured graph.
 #include "core/nodes/child_graph.h"
 
 #include <algorithm>
 #include <unordered_map>
 
 #include "core/base/error.h"
+#include "core/base/stats.h"
 
 namespace jge {
 namespace {
@@ -31,6 +32,29 @@ bool can_be_patched(CUgraphNodeType type) {
   }
 }
 
+// Asked for with their data, because a programmatic edge is told in no other way.
+std::vector<std::uint64_t> edges_of(const Driver& driver, CUgraphNode node,
+                                    const std::unordered_map<CUgraphNode, std::uint64_t>& number) {
+  std::vector<CUgraphNode> before(8);
+  std::vector<CUgraphEdgeData> edge_data(before.size());
+  std::size_t count = 0;
+  for (;;) {
+    count = before.size();
+    JGE_CALL(driver, cuGraphNodeGetDependencies, node, before.data(), edge_data.data(), &count);
+    if (count < before.size()) break;  // else there may be more
+    before.resize(2 * before.size());
+    edge_data.resize(before.size());
+  }
+  std::vector<std::uint64_t> edges;
+  for (std::size_t i = 0; i < count; ++i) {
+    const CUgraphEdgeData& data = edge_data[i];
+    edges.push_back(number.at(before[i]) << 32 | std::uint64_t{data.from_port} << 16 |
+                    std::uint64_t{data.to_port} << 8 | data.type);
+  }
+  std::ranges::sort(edges);
+  return edges;
+}
+
 }  // namespace
 
 ChildGraph::ChildGraph(const Driver& driver, CUgraph graph) : graph_(driver, graph) {
@@ -46,31 +70,12 @@ void ChildGraph::read(const Driver& driver, CUgraph graph) {
   for (std::size_t i = 0; i < count; ++i) number[nodes[i]] = i;
 
   words_.push_back(count);
-  std::vector<CUgraphNode> before(8);
-  std::vector<CUgraphEdgeData> edge_data(before.size());
-  std::vector<std::uint64_t> edges;
   for (CUgraphNode node : nodes) {
     CUgraphNodeType type{};
     JGE_CALL(driver, cuGraphNodeGetType, node, &type);
     updatable_ = updatable_ && can_be_patched(type);
-    // Asked for with their data, because a programmatic edge is told in no other way.
-    std::size_t dependencies = 0;
-    for (;;) {
-      dependencies = before.size();
-      JGE_CALL(driver, cuGraphNodeGetDependencies, node, before.data(), edge_data.data(),
-               &dependencies);
-      if (dependencies < before.size()) break;  // else there may be more
-      before.resize(2 * before.size());
-      edge_data.resize(before.size());
-    }
-    words_.push_back(std::uint64_t(type) | std::uint64_t{dependencies} << 32);
-    edges.clear();
-    for (std::size_t i = 0; i < dependencies; ++i) {
-      const CUgraphEdgeData& data = edge_data[i];
-      edges.push_back(number.at(before[i]) << 32 | std::uint64_t{data.from_port} << 16 |
-                      std::uint64_t{data.to_port} << 8 | data.type);
-    }
-    std::ranges::sort(edges);
+    const std::vector<std::uint64_t> edges = edges_of(driver, node, number);
+    words_.push_back(std::uint64_t(type) | std::uint64_t{edges.size()} << 32);
     words_.insert(words_.end(), edges.begin(), edges.end());
     if (type == CU_GRAPH_NODE_TYPE_KERNEL) {
       CUlaunchAttributeValue cluster{}, cooperative{};
@@ -87,6 +92,33 @@ void ChildGraph::read(const Driver& driver, CUgraph graph) {
       read(driver, inner);
     }
   }
+}
+
+void Child::enqueue(const Driver& driver, CUstream stream) const {
+  CUgraphExec made = nullptr;
+  JGE_CALL(driver, cuGraphInstantiateWithFlags, &made, graph->get(), 0);
+  // Destroyed at once: the driver keeps an executable graph until it has run.
+  const GraphExec exec(driver, made);
+  JGE_CALL(driver, cuGraphLaunch, exec.get(), stream);
+  count(stats().instantiations);
+  count(stats().graph_launches);
+}
+
+CUgraphNode Child::add_to(const Driver& driver, CUgraph parent,
+                          std::span<const CUgraphNode> wait_for) const {
+  CUgraphNode added = nullptr;
+  JGE_CALL(driver, cuGraphAddChildGraphNode, &added, parent, wait_for.data(), wait_for.size(),
+           graph->get());
+  return added;
+}
+
+void Child::add_to(Topology& topology, Edges edges) const {
+  topology.add(kNumber, edges, graph->words());
+  if (!graph->updatable()) topology.forbid_updates();
+}
+
+void Child::update(const Driver& driver, CUgraphExec exec, CUgraphNode node) const {
+  JGE_CALL(driver, cuGraphExecChildGraphNodeSetParams, exec, node, graph->get());
 }
 
 }  // namespace jge

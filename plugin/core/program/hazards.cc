@@ -17,7 +17,7 @@ bool matters(const Access& access) {
 
 }  // namespace
 
-std::span<const std::uint32_t> Hazards::add(std::span<const Access> accesses) {
+Edges Hazards::add(std::span<const Access> accesses) {
   const std::uint32_t node = size();
   dependencies_.clear();
   for (std::uint32_t i = 0; i < accesses.size(); ++i) {
@@ -26,7 +26,7 @@ std::span<const std::uint32_t> Hazards::add(std::span<const Access> accesses) {
   return finish(node);
 }
 
-std::span<const std::uint32_t> Hazards::add_apart(std::span<const Access> accesses) {
+Edges Hazards::add_apart(std::span<const Access> accesses) {
   const std::uint32_t node = size();
   dependencies_.clear();
   for (std::uint32_t i = 0; i < accesses.size(); ++i) {
@@ -35,8 +35,7 @@ std::span<const std::uint32_t> Hazards::add_apart(std::span<const Access> access
   return finish(node);
 }
 
-std::span<const std::uint32_t> Hazards::add_join(std::uint32_t first,
-                                                 std::span<const Access> accesses) {
+Edges Hazards::add_join(std::uint32_t first, std::span<const Access> accesses) {
   const std::uint32_t node = size();
   dependencies_.clear();
   for (std::uint32_t on = first; on < node; ++on) depend(on);
@@ -46,7 +45,7 @@ std::span<const std::uint32_t> Hazards::add_join(std::uint32_t first,
   return finish(node);
 }
 
-std::span<const std::uint32_t> Hazards::finish(std::uint32_t node) {
+Edges Hazards::finish(std::uint32_t node) {
   reduce(node);
   edges_ += dependencies_.size();
   if (edges_ + links_.size() > kMaxLinks) {

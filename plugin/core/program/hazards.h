@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/base/scratch.h"
+#include "core/nodes/edges.h"
 
 namespace jge {
 
@@ -41,15 +42,15 @@ class Hazards {
  public:
   // Adds the next node (numbered from 0) and returns the nodes it depends on, ascending. The result
   // is valid until the next call.
-  std::span<const std::uint32_t> add(std::span<const Access> accesses);
+  Edges add(std::span<const Access> accesses);
 
   // Adds a node that later nodes do not see: it waits for what was added before, and whatever must
   // wait for it has to wait for a join.
-  std::span<const std::uint32_t> add_apart(std::span<const Access> accesses);
+  Edges add_apart(std::span<const Access> accesses);
 
   // Adds a node that stands for the nodes added apart from `first` on: it waits for all of them,
   // and later nodes meet their accesses in it.
-  std::span<const std::uint32_t> add_join(std::uint32_t first, std::span<const Access> accesses);
+  Edges add_join(std::uint32_t first, std::span<const Access> accesses);
 
   // Length of the longest path that ends at each node, in edges.
   std::span<const std::uint32_t> levels() const { return levels_; }
@@ -92,7 +93,7 @@ class Hazards {
   bool comes_before(std::uint32_t a, std::uint32_t b) const {
     return row_[b] != row_[b + 1] && before_.data()[row_[b] + a / 64] >> (a % 64) & 1;
   }
-  std::span<const std::uint32_t> finish(std::uint32_t node);
+  Edges finish(std::uint32_t node);
   void reduce(std::uint32_t node);
 
   std::vector<std::vector<Segment>> spaces_;  // each sorted by begin, without overlap

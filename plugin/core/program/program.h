@@ -8,9 +8,10 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
 
+#include "core/nodes/nodes.h"
+#include "core/nodes/operands.h"
 #include "core/program/hazards.h"
 #include "core/program/image_bytes.h"
 
@@ -44,71 +45,12 @@ inline constexpr std::uint32_t kProgramVersion = 1;
 // More nodes than this are refused: edges take memory that grows with their square.
 inline constexpr std::uint32_t kMaxNodes = 32768;
 
-struct Parameter {
-  std::string name;
-  bool pointer = false;
-  bool reads = false;
-  bool writes = false;
-  std::uint32_t size = 0;  // bytes in the kernel's parameter block
-};
-
-struct Kernel {
-  std::uint32_t image = 0;  // index into Program::images
-  std::string symbol;       // name in the image
-  std::string label;        // name the user knows it by
-  std::vector<Parameter> parameters;
-  std::vector<std::uint32_t> sizes;  // of the parameters, in bytes
-};
-
-struct Dim3 {
-  std::uint32_t x = 1, y = 1, z = 1;
-  friend bool operator==(const Dim3&, const Dim3&) = default;
-};
-
-// "(4, 1, 1)".
-std::string text(const Dim3& dim);
-
-// Where one parameter of one node comes from.
-struct Binding {
-  std::uint32_t buffer = 0;  // pointer: an argument, or argument count + result
-  bool reads = false;        // pointer: what the node does with the memory; value: neither
-  bool writes = false;
-  std::uint64_t offset = 0;  // pointer: into the buffer; value: into Program::values
-  std::uint64_t bytes = 0;   // pointer: how much of the buffer the node may touch; value: its size
-
-  bool pointer() const { return reads || writes; }
-};
-
-struct KernelNode {
-  std::uint32_t kernel = 0;  // index into Program::kernels
-  Dim3 grid, block, cluster;
-  std::uint32_t shared_bytes = 0;  // dynamic shared memory per block
-  bool cooperative = false;
-};
-
-struct MemsetNode {
-  std::uint32_t element_bytes = 1;
-  std::uint32_t value = 0;  // of each element
-};
-
-struct MemcpyNode {};
-
-using Node = std::variant<KernelNode, MemsetNode, MemcpyNode>;
-
-struct Result {
-  std::uint64_t bytes = 0;
-  std::uint32_t alias = 0;  // 1 + the argument whose memory it shares, or 0
-  bool scratch = false;     // its contents mean nothing after the run
-};
-
-class Program {
+class Program : public Buffers {
  public:
-  // Decodes and validates bytes that anybody may have written; throws Error (invalid_argument).
+  // Decodes and validates bytes of any origin; throws Error (invalid_argument).
   static std::shared_ptr<const Program> decode(std::string_view bytes);
 
   std::string name;
-  std::vector<std::uint64_t> arguments;  // bytes of each
-  std::vector<Result> results;
   std::vector<std::shared_ptr<const ImageBytes>> images;
   std::vector<Kernel> kernels;
   std::vector<Node> nodes;
@@ -124,12 +66,12 @@ class Program {
   }
 
   // Nodes that node i waits for, ascending; known before any address is.
-  std::span<const std::uint32_t> dependencies(std::size_t i) const {
+  Edges dependencies(std::size_t i) const {
     return {edges_.data() + first_edge_[i], first_edge_[i + 1] - first_edge_[i]};
   }
 
-  // What node i's dependencies come from, by `i`: recorded again, since only who describes a
-  // program wants to know. Of each, `access` counts the node's pointers.
+  // What node i's dependencies come from, by `i`: recorded again, since only a
+  // description of the program needs them. Of each, `access` counts the node's pointers.
   std::vector<std::vector<Conflict>> conflicts() const;
 
   // The nodes in the order and in the groups, of whole levels of the DAG, that become a graph each.
@@ -139,8 +81,6 @@ class Program {
  private:
   class Decoder;
 
-  // The memory behind a buffer: a result that aliases an argument is the same.
-  std::uint32_t space(std::uint32_t buffer) const;
   void record();
   void accesses(std::size_t node, std::vector<Access>& out) const;
 

@@ -6,11 +6,10 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/base/options.h"
 #include "core/base/stats.h"
-#include "core/sinks/dot.h"
-#include "core/sinks/kernel_times.h"
-#include "core/sinks/sink.h"
+#include "core/sinks/capture_sink.h"
+#include "core/sinks/choice.h"
+#include "core/sinks/dot_sink.h"
 
 namespace jge {
 namespace {
@@ -32,8 +31,7 @@ std::byte* copy_parameter(std::span<const std::byte> parameter, std::byte* to) {
 
 }  // namespace
 
-inline std::optional<std::span<const std::uint32_t>> Batch::order(
-    std::span<const Access> accesses) {
+inline std::optional<Edges> Batch::order(std::span<const Access> accesses) {
   if (concurrent_from_) {
     concurrent_.insert(concurrent_.end(), accesses.begin(), accesses.end());
     return hazards_.add_apart(accesses);
@@ -49,9 +47,10 @@ inline std::optional<std::span<const std::uint32_t>> Batch::order(
   return edges;
 }
 
-inline Batch::Node& Batch::push(Kind kind, const KernelNode& launch) {
+template <class Kind, class From>
+inline Kind& Batch::push(const From& from) {
   depth_ = std::max(depth_, hazards_.level());
-  return nodes_.emplace_back(kind, launch);
+  return *std::get_if<Kind>(&nodes_.emplace_back(std::in_place_type<Kind>, from));
 }
 
 bool Batch::add(CUfunction function, const KernelNode& launch, const std::string& label,
@@ -59,7 +58,7 @@ bool Batch::add(CUfunction function, const KernelNode& launch, const std::string
                 std::span<const Access> accesses, const KnownMemory& known) {
   const auto edges = order(accesses);
   if (!edges) return false;
-  Node& node = push(Kind::kernel, launch);
+  KernelParts& node = push<KernelParts>(launch);
   node.function = function;
   node.label = &label;
   node.known = known;
@@ -73,7 +72,7 @@ bool Batch::add(CUfunction function, const KernelNode& launch, const std::string
   }
   std::byte* value = values_.take(node.value_bytes);
   for (std::span<const std::byte> parameter : parameters) value = copy_parameter(parameter, value);
-  topology_.add(launch, node.value_bytes, *edges);
+  launch.add_to(topology_, static_cast<std::uint32_t>(node.value_bytes), *edges);
   return true;
 }
 
@@ -81,8 +80,7 @@ bool Batch::add(const std::shared_ptr<const ChildGraph>& child, std::span<const 
   const auto edges = order(accesses);
   if (!edges) return false;
   children_.push_back(child);
-  push(Kind::child).child = child.get();
-  topology_.add_child(*child, *edges);
+  push<Child>(Child{child.get()}).add_to(topology_, *edges);
   return true;
 }
 
@@ -91,49 +89,34 @@ void Batch::end_concurrent() {
   const std::vector<Access> accesses = std::exchange(concurrent_, {});
   if (hazards_.size() == first) return;
   const auto edges = hazards_.add_join(first, accesses);
-  push(Kind::empty);
-  topology_.add_empty(edges);
+  push<Join>(Join{}).add_to(topology_, edges);
 }
 
 // Gives all nodes to a sink or to an exec that is being built.
 template <class Target>
 void Batch::give_all(Target& target) {
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
-    const Node& node = nodes_[i];
-    switch (node.kind) {
-      case Kind::kernel:
-        target.add(bind(node), hazards_.dependencies(i));
-        break;
-      case Kind::empty:
-        target.add_empty(hazards_.dependencies(i));
-        break;
-      case Kind::child:
-        target.add_child(*node.child, hazards_.dependencies(i));
-        break;
-    }
+    std::visit([&](const auto& node) { target.add(bind(node), hazards_.dependencies(i)); },
+               nodes_[i]);
   }
 }
 
-void Batch::draw() {
-  DotSink dot("encoder");
-  give_all(dot);
-  dot.finish();
+void Batch::finish(Sink& sink) {
+  give_all(sink);
+  sink.finish();
 }
 
 void Batch::hand_over(CUstream stream) {
-  if (dot_wanted()) draw();
-  if (is_capturing(device_.driver(), stream)) {
-    CaptureSink sink(device_.driver(), stream);
-    give_all(sink);
-    sink.finish();
-  } else if (options().time_kernels && !options().debug) {
-    TimedSink sink(device_.driver(), stream, "encoder");
-    give_all(sink);
-    sink.finish();
-  } else if (!replay(stream)) {
-    LaunchSink sink(device_.driver(), stream, options().debug);
-    give_all(sink);
-    sink.finish();
+  const Driver& driver = device_.driver();
+  if (dot_wanted()) {
+    DotSink dot("encoder");
+    finish(dot);
+  }
+  if (is_capturing(driver, stream)) {
+    CaptureSink sink(driver, stream);
+    finish(sink);
+  } else if (const Way way = way_of(nodes_.size()); way != Way::graph || !replay(stream)) {
+    with_sink(way, driver, stream, "encoder", [this](Sink& sink) { finish(sink); });
   }
   // The hazards may hold one node more, which belongs to the next batch.
   count_batches(1, nodes_.size(), hazards_.bytes(nodes_.size()));
@@ -141,7 +124,6 @@ void Batch::hand_over(CUstream stream) {
 
 // Runs the batch as an executable graph; false if it is to be launched node by node.
 bool Batch::replay(CUstream stream) {
-  if (!options().use_graphs || options().debug || nodes_.size() < kMinGraphNodes) return false;
   ExecCache& cache = device_.execs();
   const auto exec = cache.acquire(
       device_.driver(), topology_, [this](Exec& leased) { return update(leased); },
@@ -161,19 +143,18 @@ bool Batch::replay(CUstream stream) {
 std::uint64_t Batch::update(Exec& exec) {
   std::uint64_t changed = 0;
   for (std::uint32_t i = 0; i < nodes_.size(); ++i) {
-    const Node& node = nodes_[i];
-    if (node.kind == Kind::kernel) {
-      if (exec.up_to_date(i, node.function, node.launch, values(node))) continue;
-      changed += exec.update(i, bind(node));
-    } else if (node.kind == Kind::child) {
-      exec.update_child(i, *node.child);
-      ++changed;
-    }
+    changed += std::visit([&](const auto& node) { return update(exec, i, node); }, nodes_[i]);
   }
   return changed;
 }
 
-Launch Batch::bind(const Node& node) {
+inline bool Batch::update(Exec& exec, std::uint32_t index, const KernelParts& node) {
+  const std::span<const std::byte> values(values_.data() + node.first_value, node.value_bytes);
+  if (exec.up_to_date(index, node.function, node.launch, values)) return false;
+  return exec.update(index, bind(node));
+}
+
+Launch Batch::bind(const KernelParts& node) {
   const std::span<const std::uint32_t> sizes(sizes_.data() + node.first_parameter,
                                              node.parameter_count);
   std::byte* value = values_.data() + node.first_value;

@@ -7,14 +7,16 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "core/base/scratch.h"
 #include "core/device/device.h"
-#include "core/graphs/topology.h"
-#include "core/nodes/child_graph.h"
-#include "core/nodes/launch.h"
+#include "core/graphs/exec.h"
+#include "core/nodes/nodes.h"
+#include "core/nodes/topology.h"
 #include "core/run/batch_hazards.h"
+#include "core/sinks/sink.h"
 
 namespace jge {
 
@@ -52,30 +54,37 @@ class Batch {
   void clear();
 
  private:
-  enum class Kind { kernel, empty, child };
-  struct Node {
-    explicit Node(Kind kind, const KernelNode& launch = {}) : kind(kind), launch(launch) {}
+  // A kernel, whose parameters are among the batch's.
+  struct KernelParts {
+    explicit KernelParts(const KernelNode& launch) : launch(launch) {}
 
-    Kind kind;
     KernelNode launch;
     CUfunction function = nullptr;
     const std::string* label = nullptr;
     KnownMemory known;
     std::size_t first_parameter = 0, parameter_count = 0;  // in sizes_
     std::size_t first_value = 0, value_bytes = 0;          // in values_
-    const ChildGraph* child = nullptr;                     // one of children_
   };
+  // Other kinds are what they are when they are appended; graphs are among children_.
+  using Node = std::variant<KernelParts, Child, Join>;
 
   // The edges of the next node; none if it belongs to the next batch.
-  std::optional<std::span<const std::uint32_t>> order(std::span<const Access> accesses);
-  Node& push(Kind kind, const KernelNode& launch = {});
-  Launch bind(const Node& node);
-  std::span<const std::byte> values(const Node& node) const {
-    return {values_.data() + node.first_value, node.value_bytes};
+  std::optional<Edges> order(std::span<const Access> accesses);
+  template <class Kind, class From>
+  Kind& push(const From& from);
+  Launch bind(const KernelParts& node);
+  template <class Kind>
+  const Kind& bind(const Kind& node) {
+    return node;
   }
   template <class Target>
   void give_all(Target& target);
-  void draw();
+  void finish(Sink& sink);
+  bool update(Exec& exec, std::uint32_t index, const KernelParts& node);
+  template <class Kind>
+  bool update(Exec& exec, std::uint32_t index, const Kind& node) {
+    return exec.update(index, node);
+  }
   bool replay(CUstream stream);
   std::uint64_t update(Exec& exec);
 

@@ -13,8 +13,7 @@ inline bool BatchHazards::Batch::has(std::size_t step, How how, std::uint32_t fi
   return std::equal(mine, end, other.begin(), other.end());
 }
 
-std::span<const std::uint32_t> BatchHazards::next(How how, std::uint32_t first,
-                                                  std::span<const Access> accesses) {
+Edges BatchHazards::next(How how, std::uint32_t first, std::span<const Access> accesses) {
   if (size_ == 0) find(how, first, accesses);
   if (repeats_ && batch_->has(size_, how, first, accesses)) {
     return dependencies(size_++);
@@ -30,8 +29,7 @@ std::span<const std::uint32_t> BatchHazards::next(How how, std::uint32_t first,
   return edges;
 }
 
-std::span<const std::uint32_t> BatchHazards::compute(How how, std::uint32_t first,
-                                                     std::span<const Access> accesses) {
+Edges BatchHazards::compute(How how, std::uint32_t first, std::span<const Access> accesses) {
   switch (how) {
     case How::apart:
       return hazards_.add_apart(accesses);

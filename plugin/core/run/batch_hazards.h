@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "core/nodes/edges.h"
 #include "core/program/hazards.h"
 
 namespace jge {
@@ -16,18 +17,14 @@ namespace jge {
 class BatchHazards {
  public:
   // As those of Hazards.
-  std::span<const std::uint32_t> add(std::span<const Access> accesses) {
-    return next(How::plain, 0, accesses);
-  }
-  std::span<const std::uint32_t> add_apart(std::span<const Access> accesses) {
-    return next(How::apart, 0, accesses);
-  }
-  std::span<const std::uint32_t> add_join(std::uint32_t first, std::span<const Access> accesses) {
+  Edges add(std::span<const Access> accesses) { return next(How::plain, 0, accesses); }
+  Edges add_apart(std::span<const Access> accesses) { return next(How::apart, 0, accesses); }
+  Edges add_join(std::uint32_t first, std::span<const Access> accesses) {
     return next(How::join, first, accesses);
   }
 
   // What they returned for a node of the batch.
-  std::span<const std::uint32_t> dependencies(std::size_t node) const {
+  Edges dependencies(std::size_t node) const {
     const std::size_t begin = batch_->edges_begin(node);
     return {batch_->edges.data() + begin, batch_->steps[node].edges_end - begin};
   }
@@ -72,10 +69,8 @@ class BatchHazards {
              std::span<const Access> accesses) const;
   };
 
-  std::span<const std::uint32_t> next(How how, std::uint32_t first,
-                                      std::span<const Access> accesses);
-  std::span<const std::uint32_t> compute(How how, std::uint32_t first,
-                                         std::span<const Access> accesses);
+  Edges next(How how, std::uint32_t first, std::span<const Access> accesses);
+  Edges compute(How how, std::uint32_t first, std::span<const Access> accesses);
   void find(How how, std::uint32_t first, std::span<const Access> accesses);
   void catch_up();
 

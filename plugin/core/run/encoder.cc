@@ -4,11 +4,10 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/base/options.h"
 #include "core/base/range.h"
-#include "core/sinks/dot.h"
-#include "core/sinks/kernel_times.h"
-#include "core/sinks/sink.h"
+#include "core/sinks/capture_sink.h"
+#include "core/sinks/choice.h"
+#include "core/sinks/dot_sink.h"
 
 namespace jge {
 namespace {
@@ -98,18 +97,14 @@ void Encoder::run(ProgramOnDevices::OnDevice& program, std::span<void* const> bu
   std::lock_guard lock(mutex_);
   commit_locked();
   const Range range(program.loaded.program().name);
-  const bool small = program.loaded.program().nodes.size() < kMinGraphNodes;
-  if (options().time_kernels && !options().debug) {
-    TimedSink sink(device_.driver(), stream_, program.loaded.program().name);
-    if (dot_wanted()) program.loaded.draw(buffers);
-    program.loaded.play(buffers, sink);
-  } else if (small || !options().use_graphs || options().debug) {
-    LaunchSink sink(device_.driver(), stream_, options().debug);
-    if (dot_wanted()) program.loaded.draw(buffers);
-    program.loaded.play(buffers, sink);
-  } else {
+  const Way way = way_of(program.loaded.program().nodes.size());
+  if (way == Way::graph) {
     program.graph.run(with_arena(program.loaded.program(), buffers), stream_);
+    return;
   }
+  if (dot_wanted()) program.loaded.draw(buffers);
+  with_sink(way, device_.driver(), stream_, program.loaded.program().name,
+            [&](Sink& sink) { program.loaded.play(buffers, sink); });
 }
 
 // What a graph is told stays told, so its scratch memory should stay where it is.

@@ -3,7 +3,7 @@
 
 #include "core/base/error.h"
 #include "core/base/stats.h"
-#include "core/sinks/dot.h"
+#include "core/sinks/dot_sink.h"
 
 namespace jge {
 
@@ -18,50 +18,16 @@ LoadedProgram::LoadedProgram(Device& device, std::shared_ptr<const Program> prog
     prepare_launch(device.driver(), device.info(), functions_[kernel->kernel],
                    program_->kernels[kernel->kernel].label, *kernel);
   }
+  loaded_ = {device.context(), program_->kernels, functions_, program_->values.data(),
+             program_->max_parameters};
 }
-
-namespace {
-
-std::byte* address(const Binding& binding, std::span<void* const> buffers) {
-  return static_cast<std::byte*>(buffers[binding.buffer]) + binding.offset;
-}
-
-CUdeviceptr device_address(const Binding& binding, std::span<void* const> buffers) {
-  return reinterpret_cast<std::uintptr_t>(address(binding, buffers));
-}
-
-}  // namespace
 
 BoundNode LoadedProgram::bind(std::size_t index, std::span<void* const> buffers) const {
-  const Node& node = program_->nodes[index];
-  const std::span<const Binding> bindings = program_->bindings(index);
-  if (const auto* kernel = std::get_if<KernelNode>(&node)) return bind(*kernel, bindings, buffers);
-  if (const auto* memset = std::get_if<MemsetNode>(&node)) {
-    return Memset{device_.context(), device_address(bindings[0], buffers), memset->element_bytes,
-                  memset->value, bindings[0].bytes};
-  }
-  return Memcpy{device_.context(), device_address(bindings[0], buffers),
-                device_address(bindings[1], buffers), bindings[1].bytes};
-}
-
-Launch LoadedProgram::bind(const KernelNode& node, std::span<const Binding> bindings,
-                           std::span<void* const> buffers) const {
-  // Kept between calls, so that a warm call allocates nothing.
-  thread_local std::vector<void*> addresses, parameters;
-  addresses.resize(program_->max_parameters);
-  parameters.resize(program_->max_parameters);
-  const Kernel& kernel = program_->kernels[node.kernel];
-  for (std::size_t p = 0; p < bindings.size(); ++p) {
-    const Binding& binding = bindings[p];
-    if (binding.pointer()) {
-      addresses[p] = address(binding, buffers);
-      parameters[p] = &addresses[p];
-    } else {
-      parameters[p] = const_cast<std::byte*>(program_->values.data()) + binding.offset;
-    }
-  }
-  return {functions_[node.kernel], &node, parameters.data(), kernel.sizes, &kernel.label,
-          {bindings, &kernel}};
+  return std::visit(
+      [&](const auto& node) -> BoundNode {
+        return node.bind(loaded_, program_->bindings(index), buffers);
+      },
+      program_->nodes[index]);
 }
 
 void LoadedProgram::draw(std::span<void* const> buffers) const {
@@ -78,7 +44,7 @@ void LoadedProgram::play(std::span<void* const> buffers, Sink& sink) const {
 
 void LoadedProgram::give_all(std::span<void* const> buffers, Sink& sink) const {
   for (std::size_t i = 0; i < program_->nodes.size(); ++i) {
-    add_to(sink, bind(i, buffers), program_->dependencies(i));
+    sink.add(bind(i, buffers), program_->dependencies(i));
   }
 }
 

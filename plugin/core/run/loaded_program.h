@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/device/device.h"
+#include "core/nodes/nodes.h"
 #include "core/program/program.h"
 #include "core/sinks/sink.h"
 
@@ -31,13 +32,12 @@ class LoadedProgram {
   void draw(std::span<void* const> buffers) const;
 
  private:
-  Launch bind(const KernelNode& node, std::span<const Binding> bindings,
-              std::span<void* const> buffers) const;
   void give_all(std::span<void* const> buffers, Sink& sink) const;
 
   Device& device_;
   std::shared_ptr<const Program> program_;
   std::vector<CUfunction> functions_;  // one per kernel of the program
+  Loaded loaded_;
 };
 
 }  // namespace jge

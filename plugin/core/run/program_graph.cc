@@ -2,31 +2,14 @@
 #include "core/run/program_graph.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "core/base/error.h"
 #include "core/base/options.h"
 #include "core/base/stats.h"
-#include "core/sinks/dot.h"
+#include "core/sinks/dot_sink.h"
+#include "core/sinks/launch_sink.h"
 
 namespace jge {
-namespace {
-
-void add_to_topology(Topology& topology, const Program& program, const Node& node,
-                     std::span<const std::uint32_t> dependencies) {
-  if (const auto* kernel = std::get_if<KernelNode>(&node)) {
-    const auto& sizes = program.kernels[kernel->kernel].sizes;
-    topology.add(*kernel, std::accumulate(sizes.begin(), sizes.end(), std::uint64_t{0}),
-                 dependencies);
-  } else if (const auto* memset = std::get_if<MemsetNode>(&node)) {
-    topology.add_memset(memset->element_bytes, dependencies);
-  } else {
-    topology.add_memcpy(dependencies);
-  }
-}
-
-}  // namespace
-
 ProgramGraph::~ProgramGraph() {
   for (Variant& variant : variants_) end_leases(variant);
 }
@@ -39,7 +22,7 @@ void ProgramGraph::end_leases(Variant& variant) {
   variant.all_leased = false;
 }
 
-void ProgramGraph::cut(std::uint32_t max_ops) {
+void ProgramGraph::cut(std::uint32_t max_ops, std::span<void* const> buffers) {
   for (Variant& variant : variants_) end_leases(variant);
   variants_.clear();
   patched_ = 0;
@@ -47,35 +30,47 @@ void ProgramGraph::cut(std::uint32_t max_ops) {
   const Program& program = program_.program();
   users_.assign(program.arguments.size() + program.results.size(), {});
   std::vector<Place> place(program.nodes.size());
-  std::vector<std::uint32_t> dependencies;
-  for (const std::vector<std::uint32_t>& nodes : program.cut(max_ops)) {
+  for (std::vector<std::uint32_t>& nodes : program.cut(max_ops)) {
     const auto number = static_cast<std::uint32_t>(segments_.size());
     Segment& segment = segments_.emplace_back();
-    segment.first_edge.push_back(0);
-    segment.nodes = nodes;
-    for (std::uint32_t position = 0; position < nodes.size(); ++position) {
-      const std::uint32_t i = nodes[position];
-      place[i] = {number, position};
-      // Edges from earlier segments are implied by the stream's order.
-      dependencies.clear();
-      for (std::uint32_t on : program.dependencies(i)) {
-        if (place[on].segment == number) dependencies.push_back(place[on].position);
-      }
-      std::ranges::sort(dependencies);
-      segment.edges.insert(segment.edges.end(), dependencies.begin(), dependencies.end());
-      segment.first_edge.push_back(segment.edges.size());
-      add_to_topology(segment.topology, program, program.nodes[i], dependencies);
-      for (const Binding& binding : program.bindings(i)) {
-        if (!binding.pointer()) continue;
-        std::vector<Place>& users = users_[binding.buffer];
-        const bool listed =
-            !users.empty() && users.back().segment == number && users.back().position == position;
-        if (!listed) users.push_back(place[i]);
-      }
+    segment.nodes = std::move(nodes);
+    for (std::uint32_t position = 0; position < segment.nodes.size(); ++position) {
+      place[segment.nodes[position]] = {number, position};
+      add_users({number, position});
     }
+    order(segment, number, place, buffers);
   }
   execs_.resize(segments_.size());
   max_ops_ = max_ops;
+}
+
+// Gives a segment its edges and its topology, once the places of its nodes are known.
+void ProgramGraph::order(Segment& segment, std::uint32_t number, const std::vector<Place>& place,
+                         std::span<void* const> buffers) {
+  std::vector<std::uint32_t> edges;
+  for (std::uint32_t i : segment.nodes) {
+    // Edges from earlier segments are implied by the stream's order.
+    edges.clear();
+    for (std::uint32_t on : program_.program().dependencies(i)) {
+      if (place[on].segment == number) edges.push_back(place[on].position);
+    }
+    std::ranges::sort(edges);
+    segment.edges.insert(segment.edges.end(), edges.begin(), edges.end());
+    segment.first_edge.push_back(segment.edges.size());
+    // Addresses are no part of a topology, so any will do.
+    std::visit([&](const auto& node) { node.add_to(segment.topology, edges); },
+               program_.bind(i, buffers));
+  }
+}
+
+// Notes which buffers the node there is given the addresses of.
+void ProgramGraph::add_users(Place place) {
+  const std::uint32_t node = segments_[place.segment].nodes[place.position];
+  for (const Binding& binding : program_.program().bindings(node)) {
+    if (!binding.pointer()) continue;
+    std::vector<Place>& users = users_[binding.buffer];
+    if (users.empty() || users.back() != place) users.push_back(place);
+  }
 }
 
 void ProgramGraph::run(std::span<void* const> buffers, CUstream stream) {
@@ -83,7 +78,7 @@ void ProgramGraph::run(std::span<void* const> buffers, CUstream stream) {
   const DeviceInfo& info = program_.device().info();
   const auto max_ops =
       static_cast<std::uint32_t>(graph_limits(info.compute_major, info.compute_minor).max_ops);
-  if (max_ops != max_ops_) cut(max_ops);
+  if (max_ops != max_ops_) cut(max_ops, buffers);
 
   Variant& variant = choose(buffers);
   variant.last_used = ++runs_;
@@ -112,7 +107,7 @@ void ProgramGraph::run(std::span<void* const> buffers, CUstream stream) {
         continue;
       }
       LaunchSink sink(program_.device().driver(), stream, false);
-      for (std::uint32_t node : segments_[s].nodes) add_to(sink, program_.bind(node, buffers), {});
+      for (std::uint32_t node : segments_[s].nodes) sink.add(program_.bind(node, buffers), {});
       sink.finish();
     }
   } catch (...) {
@@ -129,7 +124,7 @@ void ProgramGraph::run(std::span<void* const> buffers, CUstream stream) {
 void ProgramGraph::draw(const Segment& segment, std::span<void* const> buffers) {
   DotSink dot(program_.program().name);
   for (std::uint32_t i = 0; i < segment.nodes.size(); ++i) {
-    add_to(dot, program_.bind(segment.nodes[i], buffers), segment.dependencies(i));
+    dot.add(program_.bind(segment.nodes[i], buffers), segment.dependencies(i));
   }
   dot.finish();
 }
@@ -239,7 +234,7 @@ std::shared_ptr<Exec> ProgramGraph::acquire(const Segment& segment,
   // again.
   return cache_.acquire(program_.device().driver(), segment.topology, update, [&](Exec& made) {
     for (std::uint32_t i = 0; i < segment.nodes.size(); ++i) {
-      add_to(made, program_.bind(segment.nodes[i], buffers), segment.dependencies(i));
+      made.add(program_.bind(segment.nodes[i], buffers), segment.dependencies(i));
     }
   });
 }

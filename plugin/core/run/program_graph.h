@@ -31,17 +31,18 @@ class ProgramGraph {
   struct Segment {
     std::vector<std::uint32_t> nodes;  // of the program, in an order of which edges go forward
     std::vector<std::uint32_t> edges;  // between positions in `nodes`
-    std::vector<std::size_t> first_edge;
+    std::vector<std::size_t> first_edge{0};
     Topology topology;
     // Fewer nodes cost less one by one.
     bool too_small() const { return nodes.size() < kMinGraphNodes; }
 
-    std::span<const std::uint32_t> dependencies(std::size_t i) const {
+    Edges dependencies(std::size_t i) const {
       return {edges.data() + first_edge[i], first_edge[i + 1] - first_edge[i]};
     }
   };
   struct Place {
     std::uint32_t segment, position;
+    friend bool operator==(const Place&, const Place&) = default;
   };
 
   // The segments' execs, bound to one set of addresses.
@@ -60,7 +61,10 @@ class ProgramGraph {
   // To instantiate a node takes as long as some ten patches of one (on an H200).
   static constexpr std::uint64_t kPatchesPerInstantiation = 10;
 
-  void cut(std::uint32_t max_ops);
+  void cut(std::uint32_t max_ops, std::span<void* const> buffers);
+  void order(Segment& segment, std::uint32_t number, const std::vector<Place>& place,
+             std::span<void* const> buffers);
+  void add_users(Place place);
   void end_leases(Variant& variant);
   void draw(const Segment& segment, std::span<void* const> buffers);
   Variant& choose(std::span<void* const> buffers);

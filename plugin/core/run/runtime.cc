@@ -3,6 +3,7 @@
 
 #include "core/base/error.h"
 #include "core/base/options.h"
+#include "core/sinks/capture_sink.h"
 #include "driver/cuda_driver.h"
 #include "driver/host_driver.h"
 #include "driver/timed_driver.h"

@@ -1,12 +1,9 @@
-// plugin/core/sinks/kernel_times.h: how long each kernel takes, measured with events.
+// plugin/core/sinks/kernel_times.h: how long each kernel took.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
-
-#include "core/base/handle.h"
-#include "core/sinks/sink.h"
 
 namespace jge {
 
@@ -22,34 +19,7 @@ struct KernelTime {
 std::vector<KernelTime> kernel_times();
 void reset_kernel_times();
 
-// Runs a batch in its order, as a graph of its own with an event between any two nodes, and waits
-// for it. A graph, because the host hands kernels to a stream more slowly than small ones run, and
-// the gaps would be taken for theirs.
-class TimedSink final : public Sink {
- public:
-  // `program` is what the times are kept under.
-  TimedSink(const Driver& driver, CUstream stream, std::string program);
-  void add(const Launch& launch, std::span<const std::uint32_t> dependencies) override;
-  void add(const Memset& memset, std::span<const std::uint32_t> dependencies) override;
-  void add(const Memcpy& memcpy, std::span<const std::uint32_t> dependencies) override;
-  void add_empty(std::span<const std::uint32_t> dependencies) override;
-  void add_child(const ChildGraph& child, std::span<const std::uint32_t> dependencies) override;
-  void finish() override;
-
- private:
-  std::span<const CUgraphNode> last() const { return {&last_, last_ ? 1u : 0u}; }
-  void added(CUgraphNode node, const std::string& label);
-  void mark();
-  void begin();
-  void run();
-
-  const Driver& driver_;
-  CUstream stream_;
-  std::string program_;
-  std::vector<Event> events_;  // one before each node and one behind the last
-  Graph graph_;                // goes before the events that it records
-  CUgraphNode last_ = nullptr;
-  std::vector<std::string> labels_;  // of the nodes
-};
+// Adds one measurement.
+void add_kernel_time(const std::string& program, const std::string& node, double milliseconds);
 
 }  // namespace jge

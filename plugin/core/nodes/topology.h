@@ -1,4 +1,4 @@
-// plugin/core/graphs/topology.h: what two graphs must share for the executable of one to run the
+// plugin/core/nodes/topology.h: what two graphs must share for the executable of one to run the
 // other.
 #pragma once
 
@@ -6,8 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "core/nodes/child_graph.h"
-#include "core/program/program.h"
+#include "core/nodes/edges.h"
 
 namespace jge {
 
@@ -26,18 +25,16 @@ struct Hash128 {
 };
 
 // Nodes, their kinds and the attributes that an executable graph cannot change, and the edges. Not
-// the functions, launch dimensions, arguments, addresses and sizes: those are patched.
+// the functions, launch dimensions, arguments, addresses and sizes: those are patched. Each kind
+// adds its own nodes.
 class Topology {
  public:
-  // Adds the next node (numbered from 0), which waits for earlier ones, ascending.
-  void add(const KernelNode& node, std::uint64_t parameter_bytes,
-           std::span<const std::uint32_t> dependencies);
+  // Adds the next node (numbered from 0): `head` has its kind in the low byte and attributes above,
+  // `more` what attributes it has besides, in as many words as `head` tells.
+  void add(std::uint32_t head, Edges edges, std::span<const std::uint64_t> more = {});
 
-  void add_memset(std::uint32_t element_bytes, std::span<const std::uint32_t> dependencies);
-  void add_memcpy(std::span<const std::uint32_t> dependencies);
-  void add_empty(std::span<const std::uint32_t> dependencies);
-  void add_child(const ChildGraph& child, std::span<const std::uint32_t> dependencies);
-
+  // For a node that no graph of this topology can be patched for.
+  void forbid_updates() { updatable_ = false; }
   // Whether an executable of it can be patched for another graph of it, and so is worth keeping.
   bool updatable() const { return updatable_; }
 
@@ -52,7 +49,6 @@ class Topology {
   }
 
  private:
-  void push_edges(std::span<const std::uint32_t> dependencies);
   void push(std::uint64_t word) {
     words_.push_back(word);
     hash_.mix(word);
