@@ -128,13 +128,13 @@ void append(int nodes, std::string_view kind, bool moving) {
   const Chain chain(nodes, kind);
   const auto encoder = f.runtime.streams(0).encoder(f.stream);
   KernelNode node;
-  const auto raw = [](const auto& value) { return std::as_bytes(std::span(&value, 1)); };
-  const float a = 1;
-  const int n = kFloats;
+  float a = 1;
+  int n = kFloats;
+  const std::uint32_t sizes[] = {8, 8, 8, 4, 4};
   struct Call {
     CUdeviceptr data[3];
     Access accesses[3];
-    std::span<const std::byte> parameters[5];
+    void* parameters[5];
   };
   std::vector<Call> calls(nodes);
   for (int i = 0; i < nodes; ++i) {
@@ -142,14 +142,14 @@ void append(int nodes, std::string_view kind, bool moving) {
     for (int k = 0; k < 3; ++k) {
       call.data[k] = 0x10000 + kBytes * chain.buffers[i + k];
       call.accesses[k] = {0, call.data[k], call.data[k] + kBytes, k < 2, k == 2};
-      call.parameters[k] = raw(call.data[k]);
+      call.parameters[k] = &call.data[k];
     }
-    call.parameters[3] = raw(a);
-    call.parameters[4] = raw(n);
+    call.parameters[3] = &a;
+    call.parameters[4] = &n;
   }
   measure([&] {
     for (Call& call : calls) {
-      encoder->append(axpy, node, label, call.parameters, call.accesses);
+      encoder->append({axpy, &node, call.parameters, sizes, &label}, call.accesses);
       if (moving) {
         for (int k = 0; k < 3; ++k) {
           call.data[k] += 0x1000000;

@@ -296,13 +296,13 @@ HOST_TEST(graphs_without_memory_are_launched_node_by_node) {
   const std::string label = "affine";
   const int n = 10;
   const float scale = 2, shift = 1;
-  const auto raw = [](const auto& value) { return std::as_bytes(std::span(&value, 1)); };
-  const std::span<const std::byte> parameters[] = {raw(a.pointer), raw(scale), raw(shift), raw(n)};
   const Access access{0, a.pointer, a.pointer + 40, true, true};
   KernelNode node;
   node.block.x = 64;
   for (int i = 0; i < 3; ++i) {
-    encoder.append(f.session.function("affine"), node, label, parameters, {&access, 1});
+    encoder.append(
+        BoundLaunch(f.session.function("affine"), node, label, a.pointer, scale, shift, n),
+        {&access, 1});
   }
   encoder.commit();
   EXPECT_EQ(g.without_memory(), 2u);

@@ -8,10 +8,6 @@
 namespace jge {
 namespace {
 
-// Attributes in the first word of a topology's node, between its kind and its parameters' bytes.
-constexpr std::uint32_t kCooperative = 1 << 8;
-constexpr std::uint32_t kCluster = 1 << 9;
-
 // With the kernel, its launch and what the driver said.
 [[noreturn]] void throw_launch_error(const Driver& driver, CUresult result, const Launch& launch) {
   throw Error(code_of(result),
@@ -113,13 +109,6 @@ std::vector<std::string> KernelNode::pointer_names(std::span<const Kernel> kerne
     if (p.pointer) names.push_back(p.name);
   }
   return names;
-}
-
-void KernelNode::add_to(Topology& topology, std::uint32_t parameter_bytes, Edges edges) const {
-  const std::uint32_t head = kNumber | (cooperative ? kCooperative : 0) | parameter_bytes << 16;
-  if (!has_cluster()) return topology.add(head, edges);
-  const std::uint64_t more[] = {std::uint64_t{cluster.x} << 32 | cluster.y, cluster.z};
-  topology.add(head | kCluster, edges, more);
 }
 
 std::string KernelNode::describe_launch() const {

@@ -45,8 +45,14 @@ struct KernelNode {
   }
 
   // A node keeps room for its arguments, so a function with more of them is no patch.
-  void add_to(Topology& topology, std::uint32_t parameter_bytes, Edges edges) const;
-  bool has_cluster() const { return cluster.x * cluster.y * cluster.z > 1; }
+  void add_to(Topology& topology, std::uint32_t parameter_bytes, Edges edges) const {
+    const std::uint32_t cooperates = cooperative ? 1 << 8 : 0, clustered = 1 << 9;
+    const std::uint32_t head = kNumber | cooperates | parameter_bytes << 16;
+    if (!has_cluster()) return topology.add(head, edges);
+    const std::uint64_t more[] = {std::uint64_t{cluster.x} << 32 | cluster.y, cluster.z};
+    topology.add(head | clustered, edges, more);
+  }
+  bool has_cluster() const { return (cluster.x | cluster.y | cluster.z) > 1; }  // none is 0
   // As errors show it: "grid (2, 1, 1), block (64, 1, 1), ...".
   std::string describe_launch() const;
 

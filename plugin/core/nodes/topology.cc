@@ -5,12 +5,18 @@
 namespace jge {
 
 void Topology::add(std::uint32_t head, Edges edges, std::span<const std::uint64_t> more) {
-  push(head | std::uint64_t{edges.size()} << 32);
-  for (std::uint64_t word : more) push(word);
+  const std::size_t n = edges.size();
+  std::uint64_t* word = words_.take(1 + more.size() + (n + 1) / 2);
+  const auto put = [&](std::uint64_t value) {
+    *word++ = value;
+    hash_.mix(value);
+  };
+  put(head | std::uint64_t{n} << 32);
+  for (std::uint64_t value : more) put(value);
   // Two to a word.
   std::size_t i = 0;
-  for (; i + 1 < edges.size(); i += 2) push(std::uint64_t{edges[i]} << 32 | edges[i + 1]);
-  if (i < edges.size()) push(std::uint64_t{edges[i]} << 32);
+  for (; i + 1 < n; i += 2) put(std::uint64_t{edges[i]} << 32 | edges[i + 1]);
+  if (i < n) put(std::uint64_t{edges[i]} << 32);
   ++size_;
 }
 

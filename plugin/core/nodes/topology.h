@@ -2,10 +2,12 @@
 // other.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
+#include "core/base/scratch.h"
 #include "core/nodes/edges.h"
 
 namespace jge {
@@ -45,19 +47,16 @@ class Topology {
   void clear();
 
   friend bool operator==(const Topology& a, const Topology& b) {
-    return a.hash_ == b.hash_ && a.words_ == b.words_;
+    return a.hash_ == b.hash_ && std::ranges::equal(a.words(), b.words());
   }
 
  private:
-  void push(std::uint64_t word) {
-    words_.push_back(word);
-    hash_.mix(word);
-  }
+  std::span<const std::uint64_t> words() const { return {words_.data(), words_.size()}; }
 
   std::uint32_t size_ = 0;
   bool updatable_ = true;
   Hash128 hash_;
-  std::vector<std::uint64_t> words_;  // the nodes, one after the other; see add()
+  Scratch<std::uint64_t> words_;  // the nodes, one after the other; see add()
 };
 
 }  // namespace jge

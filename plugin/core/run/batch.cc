@@ -15,72 +15,68 @@ namespace jge {
 namespace {
 
 // Nearly all are of 4 or 8 bytes, which the compiler copies without a call.
-std::byte* copy_parameter(std::span<const std::byte> parameter, std::byte* to) {
-  switch (parameter.size()) {
-    case 4:
-      std::memcpy(to, parameter.data(), 4);
-      break;
-    case 8:
-      std::memcpy(to, parameter.data(), 8);
-      break;
-    default:
-      std::copy(parameter.begin(), parameter.end(), to);
+std::byte* copy_parameter(const void* from, std::size_t size, std::byte* to) {
+  if (size == 8) {
+    std::memcpy(to, from, 8);
+  } else if (size == 4) {
+    std::memcpy(to, from, 4);
+  } else {
+    std::memcpy(to, from, size);
   }
-  return to + parameter.size();
+  return to + size;
 }
 
 }  // namespace
 
-inline std::optional<Edges> Batch::order(std::span<const Access> accesses) {
+inline bool Batch::order(std::span<const Access> accesses, Edges& edges) {
   if (concurrent_from_) {
     concurrent_.insert(concurrent_.end(), accesses.begin(), accesses.end());
-    return hazards_.add_apart(accesses);
+    edges = hazards_.add_apart(accesses);
+    return true;
   }
   if (hazards_.size() == 0) {
     limits_ = graph_limits(device_.info().compute_major, device_.info().compute_minor);
   }
   const bool full = hazards_.size() >= std::uint32_t(limits_.max_ops) ||
                     hazards_.bytes() >= std::uint64_t(limits_.max_mb) * 1'000'000;
-  const auto edges = hazards_.add(accesses);
+  edges = hazards_.add(accesses);
   // A cut falls only where a new level begins, so independent nodes stay together.
-  if (full && hazards_.level() > depth_) return std::nullopt;
-  return edges;
+  return !full || hazards_.level() <= depth_;
 }
 
-template <class Kind, class From>
-inline Kind& Batch::push(const From& from) {
+template <class Kind, class... Parts>
+inline Kind& Batch::push(const Parts&... parts) {
   depth_ = std::max(depth_, hazards_.level());
-  return *std::get_if<Kind>(&nodes_.emplace_back(std::in_place_type<Kind>, from));
+  return *std::get_if<Kind>(&nodes_.emplace_back(std::in_place_type<Kind>, parts...));
 }
 
-bool Batch::add(CUfunction function, const KernelNode& launch, const std::string& label,
-                std::span<const std::span<const std::byte>> parameters,
-                std::span<const Access> accesses, const KnownMemory& known) {
-  const auto edges = order(accesses);
-  if (!edges) return false;
-  KernelParts& node = push<KernelParts>(launch);
-  node.function = function;
-  node.label = &label;
-  node.known = known;
+bool Batch::add(const Launch& launch, std::span<const Access> accesses) {
+  Edges edges;
+  if (!order(accesses, edges)) return false;
+  KernelParts& node = push<KernelParts>(*launch.node);
+  node.function = launch.function;
+  node.label = launch.label;
+  node.known = launch.known;
   node.first_parameter = sizes_.size();
-  node.parameter_count = parameters.size();
+  node.parameter_count = launch.sizes.size();
   node.first_value = values_.size();
-  std::uint32_t* size = sizes_.take(parameters.size());
-  for (std::span<const std::byte> parameter : parameters) {
-    *size++ = static_cast<std::uint32_t>(parameter.size());
-    node.value_bytes += parameter.size();
+  std::uint32_t* to = sizes_.take(launch.sizes.size());
+  std::uint32_t bytes = 0;
+  for (std::uint32_t size : launch.sizes) bytes += * to++ = size;
+  node.value_bytes = bytes;
+  std::byte* value = values_.take(bytes);
+  for (std::size_t i = 0; i < launch.sizes.size(); ++i) {
+    value = copy_parameter(launch.parameters[i], launch.sizes[i], value);
   }
-  std::byte* value = values_.take(node.value_bytes);
-  for (std::span<const std::byte> parameter : parameters) value = copy_parameter(parameter, value);
-  launch.add_to(topology_, static_cast<std::uint32_t>(node.value_bytes), *edges);
+  launch.node->add_to(topology_, bytes, edges);
   return true;
 }
 
 bool Batch::add(const std::shared_ptr<const ChildGraph>& child, std::span<const Access> accesses) {
-  const auto edges = order(accesses);
-  if (!edges) return false;
+  Edges edges;
+  if (!order(accesses, edges)) return false;
   children_.push_back(child);
-  push<Child>(Child{child.get()}).add_to(topology_, *edges);
+  push<Child>(Child{child.get()}).add_to(topology_, edges);
   return true;
 }
 
@@ -89,7 +85,7 @@ void Batch::end_concurrent() {
   const std::vector<Access> accesses = std::exchange(concurrent_, {});
   if (hazards_.size() == first) return;
   const auto edges = hazards_.add_join(first, accesses);
-  push<Join>(Join{}).add_to(topology_, edges);
+  push<Join>().add_to(topology_, edges);
 }
 
 // Gives all nodes to a sink or to an exec that is being built.

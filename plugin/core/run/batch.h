@@ -28,12 +28,10 @@ class Batch {
   Batch(const Batch&) = delete;
   Batch& operator=(const Batch&) = delete;
 
-  // Adds a kernel; its parameters (the bytes of each) and launch are copied, `label` and `known`
+  // Adds a kernel; its parameters and node are copied, its label and what is known of its memory
   // must outlive the batch. False if the batch is full and the node begins a new level: then hand
   // over, clear and add it again. An empty batch takes any node.
-  bool add(CUfunction function, const KernelNode& node, const std::string& label,
-           std::span<const std::span<const std::byte>> parameters, std::span<const Access> accesses,
-           const KnownMemory& known);
+  bool add(const Launch& launch, std::span<const Access> accesses);
 
   // Adds captured work as one node; false as above.
   bool add(const std::shared_ptr<const ChildGraph>& child, std::span<const Access> accesses);
@@ -54,24 +52,25 @@ class Batch {
   void clear();
 
  private:
-  // A kernel, whose parameters are among the batch's.
+  // A launch, whose parameters are among the batch's.
   struct KernelParts {
+    // The rest is set one by one.
     explicit KernelParts(const KernelNode& launch) : launch(launch) {}
 
     KernelNode launch;
-    CUfunction function = nullptr;
-    const std::string* label = nullptr;
+    CUfunction function;
+    const std::string* label;
     KnownMemory known;
-    std::size_t first_parameter = 0, parameter_count = 0;  // in sizes_
-    std::size_t first_value = 0, value_bytes = 0;          // in values_
+    std::size_t first_parameter, parameter_count;  // in sizes_
+    std::size_t first_value, value_bytes;          // in values_
   };
   // Other kinds are what they are when they are appended; graphs are among children_.
   using Node = std::variant<KernelParts, Child, Join>;
 
-  // The edges of the next node; none if it belongs to the next batch.
-  std::optional<Edges> order(std::span<const Access> accesses);
-  template <class Kind, class From>
-  Kind& push(const From& from);
+  // Finds the edges of the next node; false if it belongs to the next batch.
+  bool order(std::span<const Access> accesses, Edges& edges);
+  template <class Kind, class... Parts>
+  Kind& push(const Parts&... parts);
   Launch bind(const KernelParts& node);
   template <class Kind>
   const Kind& bind(const Kind& node) {

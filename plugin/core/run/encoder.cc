@@ -28,20 +28,18 @@ void or_drop(Batch& batch, Body&& body) {
 }  // namespace
 
 // Commits first if the batch is full and this node begins a new level.
-template <class... Node>
-void Encoder::add(const Node&... node) {
+template <class Node>
+void Encoder::add(const Node& node, std::span<const Access> accesses) {
   std::lock_guard lock(mutex_);
   or_drop(batch_, [&] {
-    if (batch_.add(node...)) return;
+    if (batch_.add(node, accesses)) return;
     commit_locked();
-    batch_.add(node...);
+    batch_.add(node, accesses);
   });
 }
 
-void Encoder::append(CUfunction function, const KernelNode& node, const std::string& label,
-                     std::span<const std::span<const std::byte>> parameters,
-                     std::span<const Access> accesses, const KnownMemory& known) {
-  add(function, node, label, parameters, accesses, known);
+void Encoder::append(const Launch& launch, std::span<const Access> accesses) {
+  add(launch, accesses);
 }
 
 void Encoder::append(std::shared_ptr<const ChildGraph> child, std::span<const Access> accesses) {

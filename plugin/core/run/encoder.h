@@ -30,11 +30,9 @@ class Encoder {
   Device& device() const { return device_; }
   CUstream stream() const { return stream_; }
 
-  // Appends a kernel; its parameters (the bytes of each) and launch are copied. Commits by itself
-  // when the device's graph limits are reached. `label` and what is known must outlive the commit.
-  void append(CUfunction function, const KernelNode& node, const std::string& label,
-              std::span<const std::span<const std::byte>> parameters,
-              std::span<const Access> accesses, const KnownMemory& known = {});
+  // Appends a kernel; its parameters and node are copied, its label and what is known of its memory
+  // must outlive the commit. Commits by itself when the device's graph limits are reached.
+  void append(const Launch& launch, std::span<const Access> accesses);
 
   // Appends captured work as one node.
   void append(std::shared_ptr<const ChildGraph> child, std::span<const Access> accesses);
@@ -69,8 +67,8 @@ class Encoder {
   void synchronize();
 
  private:
-  template <class... Node>
-  void add(const Node&... node);
+  template <class Node>
+  void add(const Node& node, std::span<const Access> accesses);
   void commit_locked();
   void abandon(CUresult result);
   std::span<void* const> with_arena(const Program& program, std::span<void* const> buffers);
