@@ -9,8 +9,8 @@
 //   soak RUNS                           runs a program of 10 nodes that often, kernels included
 //
 // All but soak count one warm call, collected in measured(). The driver is left out: what a warm
-// call asks of it is answered at once by the functions below, and the benchmark fails if anything
-// else is asked.
+// call asks of it is answered at once (quick_driver.h), and the benchmark fails if anything else
+// is asked.
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
@@ -31,6 +31,7 @@
 #include "core/run/runtime.h"
 #include "driver/host_driver.h"
 #include "program_bytes.h"
+#include "quick_driver.h"
 
 // Callgrind collects inside this function alone.
 extern "C" [[gnu::noinline]] void measured(const std::function<void()>& call) { call(); }
@@ -43,32 +44,6 @@ constexpr std::uint64_t kBytes = kFloats * sizeof(float);
 
 void require(bool holds, const char* what) {
   if (!holds) throw std::runtime_error(what);
-}
-
-// The host driver, but for what a warm call asks.
-Driver quick_driver() {
-  Driver driver = host_driver();
-  driver.cuCtxGetCurrent = [](CUcontext* context) {
-    static CUcontext current = [] {
-      CUcontext made = nullptr;
-      host_driver().cuCtxGetCurrent(&made);
-      return made;
-    }();
-    *context = current;
-    return CUDA_SUCCESS;
-  };
-  driver.cuStreamIsCapturing = [](CUstream, CUstreamCaptureStatus* status) {
-    *status = CU_STREAM_CAPTURE_STATUS_NONE;
-    return CUDA_SUCCESS;
-  };
-  driver.cuStreamGetId = [](CUstream, unsigned long long* id) {
-    *id = 1;
-    return CUDA_SUCCESS;
-  };
-  driver.cuGraphLaunch = [](CUgraphExec, CUstream) { return CUDA_SUCCESS; };
-  driver.cuGraphExecKernelNodeSetParams =
-      [](CUgraphExec, CUgraphNode, const CUDA_KERNEL_NODE_PARAMS*) { return CUDA_SUCCESS; };
-  return driver;
 }
 
 // A device of a driver whose context is current on this thread, and a stream on it.
@@ -118,7 +93,7 @@ struct Chain {
 };
 
 void append(int nodes, std::string_view kind, bool moving) {
-  const Driver driver = quick_driver();
+  const Driver driver = test::quick_driver();
   Fixture f(driver);
   const std::string bytes = image(), label = "axpy";
   CUmodule module = nullptr;
@@ -186,7 +161,7 @@ std::string program_bytes(int nodes, int buffers) {
 }
 
 void run_program(int nodes, int buffers, bool moved) {
-  const Driver driver = quick_driver();
+  const Driver driver = test::quick_driver();
   Fixture f(driver);
   ProgramOnDevices program(Program::decode(program_bytes(nodes, buffers)));
   // Two sets of addresses, never touched.
