@@ -138,14 +138,17 @@ HOST_TEST(graphs_are_destroyed_outside_the_caches_lock) {
   topology.add(KernelNode::kNumber, {});
   OptionsScope set;
   set->graph_after = 0;
-  set->graph_cache_size = 2;
+  set->graph_cache_size = 4;
   const auto build = [](Exec& exec) { exec.add(Join{}, {}); };
   const auto update = [](Exec&) { return std::uint64_t{0}; };
-  for (int i = 0; i < 4; ++i) execs.acquire(asking, topology, update, build);
+  std::shared_ptr<Exec> last;
+  for (int i = 0; i < 5; ++i) last = execs.acquire(asking, topology, update, build);
+  EXPECT_EQ(destroyed, 1);  // for the fifth
+  execs.drop(*std::exchange(last, nullptr));
   EXPECT_EQ(destroyed, 2);
-  execs.drop(*execs.acquire(asking, topology, update, build));
-  while (execs.execs() > 1) execs.trim();
-  EXPECT(destroyed >= 4);
+  execs.trim();
+  EXPECT_EQ(execs.execs(), 1u);
+  EXPECT_EQ(destroyed, 4);
 }
 
 HOST_TEST(images_stay_loaded_and_arenas_go_with_their_encoder) {
