@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # One build folder per environment, so that switching interpreters rebuilds nothing twice.
 BUILD := build/$(notdir $(VENV))
 # Compiled files change rarely; Python files are used in place (an editable install).
-NATIVE := pyproject.toml CMakeLists.txt $(wildcard plugin/*/*.h plugin/*/*.cc jax_graphenc/include/abi/*)
+NATIVE := pyproject.toml CMakeLists.txt $(shell find plugin jax_graphenc/include/abi -type f)
 VERSION := $(shell $(PYTHON) -c 'import sys; print(".".join(map(str, sys.version_info[:2])))')
 # Where this changes, the environment is made anew.
 STAMP := $(VENV)/made-by-python-$(VERSION)

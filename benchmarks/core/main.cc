@@ -9,8 +9,8 @@
 //   soak RUNS                           runs a program of 10 nodes that often, kernels included
 //
 // All but soak count one warm call, collected in measured(). The driver is left out: what a warm
-// call asks of it is answered at once by the functions below, and the benchmark fails if anything
-// else is asked.
+// call asks of it is answered at once (quick_driver.h), and the benchmark fails if anything else
+// is asked.
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
@@ -25,12 +25,13 @@
 #include <string_view>
 #include <vector>
 
-#include "core/error.h"
-#include "core/options.h"
-#include "core/runtime.h"
-#include "core/stats.h"
+#include "core/base/error.h"
+#include "core/base/options.h"
+#include "core/base/stats.h"
+#include "core/run/runtime.h"
 #include "driver/host_driver.h"
 #include "program_bytes.h"
+#include "quick_driver.h"
 
 // Callgrind collects inside this function alone.
 extern "C" [[gnu::noinline]] void measured(const std::function<void()>& call) { call(); }
@@ -43,32 +44,6 @@ constexpr std::uint64_t kBytes = kFloats * sizeof(float);
 
 void require(bool holds, const char* what) {
   if (!holds) throw std::runtime_error(what);
-}
-
-// The host driver, but for what a warm call asks.
-Driver quick_driver() {
-  Driver driver = host_driver();
-  driver.cuCtxGetCurrent = [](CUcontext* context) {
-    static CUcontext current = [] {
-      CUcontext made = nullptr;
-      host_driver().cuCtxGetCurrent(&made);
-      return made;
-    }();
-    *context = current;
-    return CUDA_SUCCESS;
-  };
-  driver.cuStreamIsCapturing = [](CUstream, CUstreamCaptureStatus* status) {
-    *status = CU_STREAM_CAPTURE_STATUS_NONE;
-    return CUDA_SUCCESS;
-  };
-  driver.cuStreamGetId = [](CUstream, unsigned long long* id) {
-    *id = 1;
-    return CUDA_SUCCESS;
-  };
-  driver.cuGraphLaunch = [](CUgraphExec, CUstream) { return CUDA_SUCCESS; };
-  driver.cuGraphExecKernelNodeSetParams =
-      [](CUgraphExec, CUgraphNode, const CUDA_KERNEL_NODE_PARAMS*) { return CUDA_SUCCESS; };
-  return driver;
 }
 
 // A device of a driver whose context is current on this thread, and a stream on it.
@@ -118,7 +93,7 @@ struct Chain {
 };
 
 void append(int nodes, std::string_view kind, bool moving) {
-  const Driver driver = quick_driver();
+  const Driver driver = test::quick_driver();
   Fixture f(driver);
   const std::string bytes = image(), label = "axpy";
   CUmodule module = nullptr;
@@ -128,13 +103,13 @@ void append(int nodes, std::string_view kind, bool moving) {
   const Chain chain(nodes, kind);
   const auto encoder = f.runtime.streams(0).encoder(f.stream);
   KernelNode node;
-  const auto raw = [](const auto& value) { return std::as_bytes(std::span(&value, 1)); };
-  const float a = 1;
-  const int n = kFloats;
+  float a = 1;
+  int n = kFloats;
+  const std::uint32_t sizes[] = {8, 8, 8, 4, 4};
   struct Call {
     CUdeviceptr data[3];
     Access accesses[3];
-    std::span<const std::byte> parameters[5];
+    void* parameters[5];
   };
   std::vector<Call> calls(nodes);
   for (int i = 0; i < nodes; ++i) {
@@ -142,14 +117,14 @@ void append(int nodes, std::string_view kind, bool moving) {
     for (int k = 0; k < 3; ++k) {
       call.data[k] = 0x10000 + kBytes * chain.buffers[i + k];
       call.accesses[k] = {0, call.data[k], call.data[k] + kBytes, k < 2, k == 2};
-      call.parameters[k] = raw(call.data[k]);
+      call.parameters[k] = &call.data[k];
     }
-    call.parameters[3] = raw(a);
-    call.parameters[4] = raw(n);
+    call.parameters[3] = &a;
+    call.parameters[4] = &n;
   }
   measure([&] {
     for (Call& call : calls) {
-      encoder->append(axpy, node, label, call.parameters, call.accesses);
+      encoder->append({axpy, &node, call.parameters, sizes, &label}, call.accesses);
       if (moving) {
         for (int k = 0; k < 3; ++k) {
           call.data[k] += 0x1000000;
@@ -186,7 +161,7 @@ std::string program_bytes(int nodes, int buffers) {
 }
 
 void run_program(int nodes, int buffers, bool moved) {
-  const Driver driver = quick_driver();
+  const Driver driver = test::quick_driver();
   Fixture f(driver);
   ProgramOnDevices program(Program::decode(program_bytes(nodes, buffers)));
   // Two sets of addresses, never touched.

@@ -15,9 +15,9 @@
 #include <string>
 #include <vector>
 
-#include "core/error.h"
-#include "core/options.h"
-#include "core/runtime.h"
+#include "core/base/error.h"
+#include "core/base/options.h"
+#include "core/run/runtime.h"
 #include "program_bytes.h"
 
 namespace jge {

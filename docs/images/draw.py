@@ -143,7 +143,7 @@ def architecture():
         (AMBER, "custom call jax_graphenc.program.v1",
          "instantiate: decode, validate, record edges\n"
          "execute: load once per device, bind addresses",
-         "plugin/ffi, plugin/core/program\ncore/program_on_devices, core/runtime"),
+         "plugin/ffi, plugin/core/program\ncore/run: runtime, program_on_devices"),
     ]  # fmt: skip
     shapes = [
         text(250, 30, "what happens", 13, weight="600", fill="#52606d"),
@@ -164,8 +164,8 @@ def architecture():
             "one node, or seen first: a launch", GREEN, 12),
         box(275, 448, 215, 84, "capture", "nodes are added\nto the graph of XLA's\ncommand buffer",
             GREEN, 12),
-        text(520, 474, "core/encoder, core/batch\ncore/program_graph, core/exec,\n"
-             "core/exec_cache, core/sink", 13, "start", fill="#3e4c59"),
+        text(520, 474, "core/run: encoder, batch, program_graph\n"
+             "core/graphs: exec, exec_cache\ncore/nodes, core/sinks", 13, "start", fill="#3e4c59"),
         arrow((145, 532), (145, 565)),
         arrow((375, 532), (375, 565)),
         box(30, 566, 460, 66, "the driver's table", "cuda_driver: libcuda, opened at first use\n"

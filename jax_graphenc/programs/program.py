@@ -1,4 +1,4 @@
-"""Programs as bytes: what a custom call carries. plugin/core/program.h describes the format."""
+"""Programs as bytes: what a custom call carries. plugin/core/program/program.h has the format."""
 
 from __future__ import annotations
 

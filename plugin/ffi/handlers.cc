@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "core/error.h"
-#include "core/runtime.h"
+#include "core/base/error.h"
+#include "core/run/runtime.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace jge {

@@ -16,11 +16,11 @@
 #include <utility>
 #include <vector>
 
-#include "core/encoder.h"
-#include "core/error.h"
-#include "core/handle.h"
-#include "core/program_on_devices.h"
-#include "core/sink.h"
+#include "core/base/error.h"
+#include "core/base/handle.h"
+#include "core/run/encoder.h"
+#include "core/run/program_on_devices.h"
+#include "core/sinks/launch_sink.h"
 #include "driver/cuda_driver.h"
 #include "driver/host_driver.h"
 #include "python/unset_reads.h"
@@ -110,7 +110,6 @@ class Work {
 void append_nodes(Encoder& encoder, const LoadedProgram& loaded,
                   const std::vector<void*>& buffers) {
   const Program& program = loaded.program();
-  std::vector<std::span<const std::byte>> parameters;
   std::vector<Access> accesses;
   for (std::size_t i = 0; i < program.nodes.size(); ++i) {
     const BoundNode bound = loaded.bind(i, buffers);
@@ -119,20 +118,13 @@ void append_nodes(Encoder& encoder, const LoadedProgram& loaded,
       throw Error(Code::invalid_argument,
                   "an encoder takes kernels; program '" + program.name + "' has a fill or a copy");
     }
-    const std::span<const Binding> bindings = program.bindings(i);
-    parameters.clear();
     accesses.clear();
-    for (std::size_t p = 0; p < bindings.size(); ++p) {
-      parameters.emplace_back(static_cast<const std::byte*>(launch->parameters[p]),
-                              launch->sizes[p]);
-      const Binding& binding = bindings[p];
+    for (const Binding& binding : program.bindings(i)) {
       if (!binding.pointer() || binding.bytes == 0) continue;
-      const std::uint64_t begin =
-          reinterpret_cast<std::uintptr_t>(buffers[binding.buffer]) + binding.offset;
+      const std::uint64_t begin = binding.device_address(buffers);
       accesses.push_back({0, begin, begin + binding.bytes, binding.reads, binding.writes});
     }
-    encoder.append(launch->function, *launch->node, *launch->label, parameters, accesses,
-                   launch->known);
+    encoder.append(*launch, accesses);
   }
 }
 

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "core/runtime.h"
+#include "core/run/runtime.h"
 
 namespace jge {
 

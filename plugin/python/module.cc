@@ -9,17 +9,17 @@
 #include <string_view>
 #include <vector>
 
-#include "core/device_info.h"
-#include "core/dot.h"
-#include "core/error.h"
-#include "core/handle.h"
-#include "core/image.h"
-#include "core/image_bytes.h"
-#include "core/kernel_times.h"
-#include "core/options.h"
-#include "core/program.h"
-#include "core/runtime.h"
-#include "core/stats.h"
+#include "core/base/error.h"
+#include "core/base/handle.h"
+#include "core/base/options.h"
+#include "core/base/stats.h"
+#include "core/device/device_info.h"
+#include "core/device/image.h"
+#include "core/program/image_bytes.h"
+#include "core/program/program.h"
+#include "core/run/runtime.h"
+#include "core/sinks/dot_sink.h"
+#include "core/sinks/kernel_times.h"
 #include "driver/cuda_driver.h"
 #include "driver/host_driver.h"
 #include "driver/timed_driver.h"
@@ -128,27 +128,17 @@ nb::list ffi_targets() {
   return out;
 }
 
-void describe(nb::dict& out, const jge::Program& program, std::size_t,
-              const jge::KernelNode& node) {
-  out["kernel"] = program.kernels[node.kernel].label;
-  out["grid"] = nb::make_tuple(node.grid.x, node.grid.y, node.grid.z);
-  out["block"] = nb::make_tuple(node.block.x, node.block.y, node.block.z);
-  out["cluster"] = nb::make_tuple(node.cluster.x, node.cluster.y, node.cluster.z);
-  out["shared_bytes"] = node.shared_bytes;
-  out["cooperative"] = node.cooperative;
-}
-
-void describe(nb::dict& out, const jge::Program& program, std::size_t index,
-              const jge::MemsetNode& node) {
-  out["memset"] = node.value;
-  out["element_bytes"] = node.element_bytes;
-  out["bytes"] = program.bindings(index)[0].bytes;
-}
-
-void describe(nb::dict& out, const jge::Program& program, std::size_t index,
-              const jge::MemcpyNode&) {
-  out["memcpy"] = program.bindings(index)[0].bytes;
-}
+// Puts the attributes of a node into a dictionary.
+struct Show {
+  void operator()(const char* name, const jge::Dim3& dim) const {
+    out[name] = nb::make_tuple(dim.x, dim.y, dim.z);
+  }
+  template <class Value>
+  void operator()(const char* name, const Value& value) const {
+    out[name] = value;
+  }
+  nb::dict& out;
+};
 
 const char* name_of(jge::Hazard hazard) {
   switch (hazard) {
@@ -162,18 +152,6 @@ const char* name_of(jge::Hazard hazard) {
   return "write-after-write";
 }
 
-// Names of a node's pointers, as the user's source has them.
-std::vector<std::string> pointer_names(const jge::Program& program, const jge::Node& node) {
-  if (std::holds_alternative<jge::MemsetNode>(node)) return {"to"};
-  if (std::holds_alternative<jge::MemcpyNode>(node)) return {"from", "to"};
-  std::vector<std::string> names;
-  for (const jge::Parameter& p :
-       program.kernels[std::get<jge::KernelNode>(node).kernel].parameters) {
-    if (p.pointer) names.push_back(p.name);
-  }
-  return names;
-}
-
 // What a program holds, after every check that XLA's instantiation makes, and what follows from it:
 // edges with the memory they come from, and the graphs that it is cut into if each is full with
 // `max_nodes` nodes.
@@ -183,12 +161,16 @@ nb::dict describe_program(nb::bytes bytes, std::uint32_t max_nodes) {
   nb::list nodes;
   for (std::size_t i = 0; i < program->nodes.size(); ++i) {
     nb::dict out;
-    std::visit([&](const auto& node) { describe(out, *program, i, node); }, program->nodes[i]);
+    const std::vector<std::string> names = std::visit(
+        [&](const auto& node) {
+          node.describe(Show{out}, program->kernels, program->bindings(i));
+          return node.pointer_names(program->kernels);
+        },
+        program->nodes[i]);
     // (argument, or argument count + result; offset; bytes) of each pointer.
     nb::list buffers;
     // (its parameter's name, whether the node reads it, whether it writes it)
     nb::list accesses;
-    const std::vector<std::string> names = pointer_names(*program, program->nodes[i]);
     for (const jge::Binding& binding : program->bindings(i)) {
       if (!binding.pointer()) continue;
       accesses.append(nb::make_tuple(names[nb::len(buffers)], binding.reads, binding.writes));

@@ -13,8 +13,8 @@
 #include <mutex>
 #include <string>
 
-#include "core/error.h"
-#include "core/unset_reads.h"
+#include "core/base/error.h"
+#include "core/sinks/unset_reads.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;

@@ -1,4 +1,5 @@
-// tests/cpp/program_bytes.h: writes programs in the format of core/program.h, right or wrong.
+// tests/cpp/program_bytes.h: writes programs in the format of core/program/program.h, right or
+// wrong.
 #pragma once
 
 #include <cstdint>

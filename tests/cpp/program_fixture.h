@@ -1,12 +1,14 @@
 // tests/cpp/program_fixture.h: a device with its runtime, and options for a test.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "core/options.h"
-#include "core/runtime.h"
+#include "core/base/options.h"
+#include "core/run/runtime.h"
 #include "driver_session.h"
 #include "program_bytes.h"
 
@@ -33,6 +35,21 @@ struct Fixture {
   Runtime& runtime;
   Device& device;
   Streams& streams;
+};
+
+// A launch with these arguments, which must outlive it.
+template <class... T>
+struct BoundLaunch : Launch {
+  BoundLaunch(CUfunction function, const KernelNode& node, const std::string& label, T&... values)
+      : Launch{function, &node, nullptr, {}, &label}, args(values...) {
+    parameters = args.get();
+    sizes = bytes;
+  }
+  BoundLaunch(const BoundLaunch&) = delete;
+  BoundLaunch& operator=(const BoundLaunch&) = delete;
+
+  Args<T...> args;
+  std::array<std::uint32_t, sizeof...(T)> bytes{sizeof(T)...};
 };
 
 // Arguments, then results that share their memory.

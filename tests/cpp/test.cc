@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/runtime.h"
+#include "core/run/runtime.h"
 #include "driver/cuda_driver.h"
 #include "driver/host_driver.h"
 

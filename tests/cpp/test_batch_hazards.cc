@@ -2,7 +2,7 @@
 #include <random>
 #include <vector>
 
-#include "core/batch_hazards.h"
+#include "core/run/batch_hazards.h"
 #include "test.h"
 
 namespace jge::test {

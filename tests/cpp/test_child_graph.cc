@@ -1,9 +1,9 @@
 // tests/cpp/test_child_graph.cc: which captured graphs can take each other's place.
 #include <utility>
 
-#include "core/child_graph.h"
-#include "core/encoder.h"
-#include "core/stats.h"
+#include "core/base/stats.h"
+#include "core/nodes/child_graph.h"
+#include "core/run/encoder.h"
 #include "driver/host_driver.h"
 #include "program_fixture.h"
 

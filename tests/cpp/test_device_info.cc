@@ -1,7 +1,7 @@
 // tests/cpp/test_device_info.cc: what a device says of itself, and the graph limits.
-#include "core/device_info.h"
-#include "core/error.h"
-#include "core/options.h"
+#include "core/base/error.h"
+#include "core/base/options.h"
+#include "core/device/device_info.h"
 #include "test.h"
 
 namespace jge::test {

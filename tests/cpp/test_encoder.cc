@@ -2,9 +2,10 @@
 #include <thread>
 #include <vector>
 
-#include "core/encoder.h"
-#include "core/error.h"
-#include "core/stats.h"
+#include "core/base/error.h"
+#include "core/base/stats.h"
+#include "core/run/encoder.h"
+#include "core/sinks/capture_sink.h"
 #include "driver/host_driver.h"
 #include "program_fixture.h"
 
@@ -79,11 +80,8 @@ DRIVER_TEST(encoder_appends_by_address_and_commits_at_the_limit) {
   node.block.x = 64;
   const auto append = [&](CUdeviceptr data, float scale, float shift) {
     const int n = 10;
-    const auto bytes = [](const auto& value) { return std::as_bytes(std::span(&value, 1)); };
-    const std::span<const std::byte> parameters[] = {bytes(data), bytes(scale), bytes(shift),
-                                                     bytes(n)};
     const Access access{0, data, data + 40, true, true};
-    encoder.append(affine, node, label, parameters, {&access, 1});
+    encoder.append(BoundLaunch(affine, node, label, data, scale, shift, n), {&access, 1});
   };
   OptionsScope set;
   set->max_ops_per_graph = 4;
@@ -102,12 +100,10 @@ DRIVER_TEST(encoder_appends_by_address_and_commits_at_the_limit) {
   const int n = 10;
   const CUdeviceptr data = a.pointer;
   const float one = 1;
-  const auto raw = [](const auto& value) { return std::as_bytes(std::span(&value, 1)); };
-  const std::span<const std::byte> parameters[] = {raw(data), raw(one), raw(one), raw(n)};
   set->max_ops_per_graph = 1000;
   for (int i = 0; i < 100; ++i) {
     const Access access{0, data, data + (i % 2 ? 400'000 : 500'000), true, true};
-    encoder.append(affine, node, label, parameters, {&access, 1});
+    encoder.append(BoundLaunch(affine, node, label, data, one, one, n), {&access, 1});
   }
   EXPECT_EQ(stats().commits, before);
   encoder.commit();

@@ -4,19 +4,14 @@
 #include <ctime>
 #include <thread>
 
-#include "core/encoder.h"
-#include "core/error.h"
-#include "core/stats.h"
+#include "core/base/error.h"
+#include "core/base/stats.h"
+#include "core/run/encoder.h"
 #include "driver/host_driver.h"
 #include "program_fixture.h"
 
 namespace jge::test {
 namespace {
-
-template <class T>
-std::span<const std::byte> raw(const T& value) {
-  return std::as_bytes(std::span(&value, 1));
-}
 
 // An encoder on the session's stream and a way to append data = scale * data + shift.
 struct Direct : Fixture {
@@ -27,9 +22,8 @@ struct Direct : Fixture {
 
   void append(CUdeviceptr data, float scale, float shift) {
     const int n = 10;
-    const std::span<const std::byte> parameters[] = {raw(data), raw(scale), raw(shift), raw(n)};
     const Access access{0, data, data + 40, true, true};
-    encoder.append(affine, node, label, parameters, {&access, 1});
+    encoder.append(BoundLaunch(affine, node, label, data, scale, shift, n), {&access, 1});
   }
 
   OptionsScope set;
@@ -310,8 +304,7 @@ HOST_TEST(encoder_tells_a_failure_that_the_worker_met) {
   const std::string name = "fail";
   std::atomic<CUresult> told = CUDA_SUCCESS;
   const int code = 1;
-  const std::span<const std::byte> parameters[] = {raw(code)};
-  d.encoder.append(fail, d.node, name, parameters, {});
+  d.encoder.append(BoundLaunch(fail, d.node, name, code), {});
   d.encoder.add_completed_handler([&](CUresult result) { told = result; });
   d.encoder.commit();
   d.device.worker().stop();
@@ -442,9 +435,8 @@ HOST_TEST(encoder_recovers_from_every_failing_call_of_a_whole_scenario) {
       const auto append = [&](CUdeviceptr data) {
         const int ten = 10;
         const float two = 2, one = 1;
-        const std::span<const std::byte> parameters[] = {raw(data), raw(two), raw(one), raw(ten)};
         const Access access{0, data, data + 40, true, true};
-        encoder.append(d.affine, d.node, d.label, parameters, {&access, 1});
+        encoder.append(BoundLaunch(d.affine, d.node, d.label, data, two, one, ten), {&access, 1});
       };
       const auto scenario = [&] {
         for (CUdeviceptr data : {a.pointer, b.pointer}) {

@@ -5,10 +5,10 @@
 #include <semaphore>
 #include <thread>
 
-#include "core/encoder.h"
-#include "core/error.h"
-#include "core/exec_cache.h"
-#include "core/stats.h"
+#include "core/base/error.h"
+#include "core/base/stats.h"
+#include "core/graphs/exec_cache.h"
+#include "core/run/encoder.h"
 #include "driver/host_driver.h"
 #include "program_fixture.h"
 
@@ -296,13 +296,13 @@ HOST_TEST(graphs_without_memory_are_launched_node_by_node) {
   const std::string label = "affine";
   const int n = 10;
   const float scale = 2, shift = 1;
-  const auto raw = [](const auto& value) { return std::as_bytes(std::span(&value, 1)); };
-  const std::span<const std::byte> parameters[] = {raw(a.pointer), raw(scale), raw(shift), raw(n)};
   const Access access{0, a.pointer, a.pointer + 40, true, true};
   KernelNode node;
   node.block.x = 64;
   for (int i = 0; i < 3; ++i) {
-    encoder.append(f.session.function("affine"), node, label, parameters, {&access, 1});
+    encoder.append(
+        BoundLaunch(f.session.function("affine"), node, label, a.pointer, scale, shift, n),
+        {&access, 1});
   }
   encoder.commit();
   EXPECT_EQ(g.without_memory(), 2u);
@@ -430,12 +430,11 @@ DRIVER_TEST(graphs_keep_launch_attributes) {
 
 HOST_TEST(topologies_differ_by_attributes_edges_and_parameters) {
   const std::uint32_t none[] = {0};
-  constexpr std::uint64_t bytes = 12, other_bytes = 16;
-  const auto of = [&](const KernelNode& node, std::uint64_t parameter_bytes, bool edge) {
+  constexpr std::uint32_t bytes = 12, other_bytes = 16;
+  const auto of = [&](const KernelNode& node, std::uint32_t parameter_bytes, bool edge) {
     Topology topology;
-    topology.add(KernelNode{}, bytes, {});
-    topology.add(node, parameter_bytes,
-                 edge ? std::span<const std::uint32_t>(none) : std::span<const std::uint32_t>());
+    KernelNode{}.add_to(topology, bytes, {});
+    node.add_to(topology, parameter_bytes, edge ? Edges(none) : Edges());
     return topology;
   };
   KernelNode plain, clustered, cooperative, larger;
@@ -455,11 +454,12 @@ HOST_TEST(topologies_differ_by_attributes_edges_and_parameters) {
   EXPECT(!(of(clustered, bytes, true) == of(other_cluster, bytes, true)));
 
   Topology fill, wide_fill, copy, waiting_fill;
-  for (Topology* topology : {&fill, &wide_fill, &copy, &waiting_fill}) topology->add_memcpy({});
-  fill.add_memset(1, {});
-  wide_fill.add_memset(4, {});
-  copy.add_memcpy({});
-  waiting_fill.add_memset(1, none);
+  for (Topology* topology : {&fill, &wide_fill, &copy, &waiting_fill})
+    Memcpy{}.add_to(*topology, {});
+  Memset{.element_bytes = 1}.add_to(fill, {});
+  Memset{.element_bytes = 4}.add_to(wide_fill, {});
+  Memcpy{}.add_to(copy, {});
+  Memset{.element_bytes = 1}.add_to(waiting_fill, none);
   EXPECT(!(fill == wide_fill));
   EXPECT(!(fill == copy));
   EXPECT(!(fill == waiting_fill));

@@ -3,7 +3,7 @@
 #include <random>
 #include <vector>
 
-#include "core/hazards.h"
+#include "core/program/hazards.h"
 #include "test.h"
 
 namespace jge::test {

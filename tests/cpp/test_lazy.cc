@@ -3,7 +3,7 @@
 #include <stdexcept>
 #include <thread>
 
-#include "core/lazy.h"
+#include "core/base/lazy.h"
 #include "test.h"
 
 namespace jge::test {

@@ -3,8 +3,8 @@
 #include <bit>
 #include <vector>
 
-#include "core/error.h"
-#include "core/stats.h"
+#include "core/base/error.h"
+#include "core/base/stats.h"
 #include "driver/host_driver.h"
 #include "program_fixture.h"
 

@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/stats.h"
+#include "core/base/stats.h"
 #include "program_fixture.h"
 
 namespace jge::test {

@@ -8,11 +8,11 @@
 #include <fstream>
 #include <iterator>
 
-#include "core/dot.h"
-#include "core/encoder.h"
-#include "core/error.h"
-#include "core/kernel_times.h"
-#include "core/range.h"
+#include "core/base/error.h"
+#include "core/base/range.h"
+#include "core/run/encoder.h"
+#include "core/sinks/dot_sink.h"
+#include "core/sinks/kernel_times.h"
 #include "driver/host_driver.h"
 #include "driver/timed_driver.h"
 #include "program_fixture.h"

@@ -1,9 +1,9 @@
 // tests/cpp/test_program.cc: programs as bytes that anybody may have written.
 #include <random>
 
-#include "core/error.h"
-#include "core/hazards.h"
-#include "core/program.h"
+#include "core/base/error.h"
+#include "core/program/hazards.h"
+#include "core/program/program.h"
 #include "program_bytes.h"
 #include "test.h"
 

@@ -3,8 +3,8 @@
 #include <thread>
 #include <utility>
 
-#include "core/runtime.h"
-#include "core/stats.h"
+#include "core/base/stats.h"
+#include "core/run/runtime.h"
 #include "driver/host_driver.h"
 #include "program_fixture.h"
 

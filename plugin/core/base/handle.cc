@@ -1,0 +1,26 @@
+// plugin/core/base/handle.cc: one owner for every driver handle.
+#include "core/base/handle.h"
+
+#include "core/base/error.h"
+
+namespace jge {
+
+ContextScope::ContextScope(const Driver& driver, CUcontext context) : driver_(driver) {
+  // Asked of the driver each time: whoever calls us may have switched it since our last look.
+  JGE_CALL(driver, cuCtxGetCurrent, &callers_);
+  if (callers_ == context) return;
+  JGE_CALL(driver, cuCtxSetCurrent, context);
+  switched_ = true;
+}
+
+ContextScope::~ContextScope() {
+  if (switched_) driver_.cuCtxSetCurrent(callers_);
+}
+
+RelaxedCaptureScope::RelaxedCaptureScope(const Driver& driver) : driver_(driver) {
+  JGE_CALL(driver_, cuThreadExchangeStreamCaptureMode, &mode_);
+}
+
+RelaxedCaptureScope::~RelaxedCaptureScope() { driver_.cuThreadExchangeStreamCaptureMode(&mode_); }
+
+}  // namespace jge

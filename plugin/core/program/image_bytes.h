@@ -1,0 +1,25 @@
+// plugin/core/program/image_bytes.h: the bytes of a kernel image, one copy per process.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace jge {
+
+// A cubin, PTX, fatbin or shared object. NUL-terminated one past its end, as PTX must be.
+class ImageBytes {
+ public:
+  explicit ImageBytes(std::string_view bytes) : bytes_(bytes) {}
+  std::string_view view() const { return bytes_; }
+
+ private:
+  std::string bytes_;
+};
+
+// The process's copy of these bytes: equal bytes give the same object while anybody holds it, so
+// that retracing a function neither copies nor reloads its images. Throws Error (invalid_argument)
+// for bytes that are no image or that end early, because a driver trusts their headers.
+std::shared_ptr<const ImageBytes> intern_image(std::string_view bytes);
+
+}  // namespace jge

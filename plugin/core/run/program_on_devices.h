@@ -1,0 +1,50 @@
+// plugin/core/run/program_on_devices.h: a program on each device that has run it.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "core/device/device.h"
+#include "core/run/loaded_program.h"
+#include "core/run/program_graph.h"
+
+namespace jge {
+
+// The devices that a program has been loaded on, at first use of each.
+class ProgramOnDevices {
+ public:
+  struct OnDevice {
+    OnDevice(Device& device, std::shared_ptr<const Program> program)
+        : loaded(device, std::move(program)), graph(loaded, device.execs()) {}
+    LoadedProgram loaded;
+    ProgramGraph graph;
+  };
+
+  explicit ProgramOnDevices(std::shared_ptr<const Program> program)
+      : program_(std::move(program)) {}
+  ~ProgramOnDevices();
+  ProgramOnDevices(const ProgramOnDevices&) = delete;
+  ProgramOnDevices& operator=(const ProgramOnDevices&) = delete;
+
+  const Program& program() const { return *program_; }
+  // Loads it there if this is the first time, also while the calling thread captures a stream. The
+  // device's context must be current.
+  OnDevice& on(Device& device);
+
+ private:
+  struct Entry {
+    Entry(Device& device, std::shared_ptr<const Program> program, Entry* next)
+        : here(device, std::move(program)), next(next) {}
+    OnDevice here;
+    Entry* next;
+  };
+
+  std::shared_ptr<const Program> program_;
+  // A list that only grows, so that a warm call takes no lock.
+  std::atomic<Entry*> first_{nullptr};
+  std::mutex loading_;
+};
+
+}  // namespace jge

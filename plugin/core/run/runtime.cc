@@ -1,0 +1,88 @@
+// plugin/core/run/runtime.cc: the devices of a driver, and how a program runs on one.
+#include "core/run/runtime.h"
+
+#include "core/base/error.h"
+#include "core/base/options.h"
+#include "core/sinks/capture_sink.h"
+#include "driver/cuda_driver.h"
+#include "driver/host_driver.h"
+#include "driver/timed_driver.h"
+
+namespace jge {
+
+Runtime::PerDevice& Runtime::of(int ordinal) {
+  if (ordinal < 0 || ordinal >= kMaxDevices) {
+    throw Error(Code::not_found, "there is no device " + std::to_string(ordinal));
+  }
+  if (PerDevice* made = devices_[ordinal].load(std::memory_order_acquire)) return *made;
+  std::lock_guard lock(making_);
+  if (PerDevice* made = devices_[ordinal].load(std::memory_order_relaxed)) return *made;
+  auto* made = new PerDevice(driver_, ordinal);
+  devices_[ordinal].store(made, std::memory_order_release);
+  return *made;
+}
+
+void Runtime::stop_workers() {
+  for (const std::atomic<PerDevice*>& made : devices_) {
+    if (PerDevice* on = made.load(std::memory_order_acquire)) on->device.worker().stop();
+  }
+}
+
+void Runtime::run(ProgramOnDevices& program, int ordinal, CUstream stream,
+                  std::span<void* const> buffers) {
+  PerDevice& on = of(ordinal);
+  const ContextScope scope(driver_, on.device.context());
+  ProgramOnDevices::OnDevice& here = program.on(on.device);
+  // Asked first, because cuStreamGetId, by which encoders are found, would invalidate a capture.
+  if (is_capturing(driver_, stream)) {
+    CaptureSink sink(driver_, stream);
+    here.loaded.play(buffers, sink);
+  } else {
+    on.streams.encoder(stream)->run(here, buffers);
+  }
+}
+
+void Runtime::run_and_wait(ProgramOnDevices& program, int ordinal, std::span<void* const> buffers) {
+  // XLA numbers the CPU devices of its nth process from 2048 n. All are alike to this driver.
+  PerDevice& on = of(ordinal % kMaxDevices);
+  const ContextScope scope(driver_, on.device.context());
+  ProgramOnDevices::OnDevice& here = program.on(on.device);
+  PooledEncoder encoder = on.streams.borrow();
+  encoder->run(here, buffers);
+  const CUresult result = driver_.cuStreamSynchronize(encoder->stream());
+  if (result == CUDA_SUCCESS) return;
+  const std::string said = take_fault(driver_);
+  throw Error(Code::internal,
+              said.empty()
+                  ? "program '" + program.program().name + "' failed: " + describe(driver_, result)
+                  : said,
+              result);
+}
+
+namespace {
+
+Runtime* make_runtime(const Driver& driver) {
+  return new Runtime(options().time_driver_calls ? timed_driver(driver) : driver);
+}
+
+}  // namespace
+
+Runtime& host_runtime() {
+  static Runtime* const runtime = [] {
+    const Driver& driver = host_driver();
+    JGE_CALL(driver, cuInit, 0);
+    return make_runtime(driver);
+  }();
+  return *runtime;
+}
+
+Runtime& cuda_runtime() {
+  const CudaDriver& cuda = cuda_driver();
+  if (!cuda.table) {
+    throw Error(Code::unavailable, "no GPU can be used: " + cuda.why_not);
+  }
+  static Runtime* const runtime = make_runtime(*cuda.table);
+  return *runtime;
+}
+
+}  // namespace jge

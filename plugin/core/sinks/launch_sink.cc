@@ -1,0 +1,76 @@
+// plugin/core/sinks/launch_sink.cc: nodes straight onto a stream.
+#include "core/sinks/launch_sink.h"
+
+#include <string>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/stats.h"
+#include "core/sinks/unset_reads.h"
+
+namespace jge {
+namespace {
+
+std::vector<Extent> extents_of(const Launch& launch) {
+  std::vector<Extent> extents;
+  const auto& [bindings, kernel] = launch.known;
+  for (std::size_t p = 0; p < bindings.size(); ++p) {
+    const Binding& binding = bindings[p];
+    if (!binding.pointer()) continue;
+    const void* begin = *static_cast<void* const*>(launch.parameters[p]);
+    extents.push_back({kernel->parameters[p].name, begin, binding.bytes, binding.writes,
+                       binding.writes && !binding.reads});
+  }
+  return extents;
+}
+
+std::string name_of(const BoundNode& node) {
+  return std::visit([](const auto& kind) { return kind.name(); }, node);
+}
+
+}  // namespace
+
+void LaunchSink::add(const BoundNode& node, Edges) {
+  const bool one_operation = std::visit([](const auto& kind) { return kind.kOneOperation; }, node);
+  const bool watched = debug_ && one_operation;
+  if (watched) [[unlikely]]
+    watch(node);
+  std::visit([this](const auto& kind) { kind.enqueue(driver_, stream_); }, node);
+  launched_ += one_operation;
+  if (watched) [[unlikely]]
+    settle(node);
+}
+
+// Before a node is handed over: what was queued earlier has run, and the driver knows how large the
+// kernel's arrays are.
+void LaunchSink::watch(const BoundNode& node) {
+  if (const auto* launch = std::get_if<Launch>(&node); launch && driver_.expect) {
+    unset_reads_ = std::make_shared<std::vector<UnsetRead>>();
+    driver_.expect(extents_of(*launch), unset_reads_);
+  }
+  if (launched_ > 0) return;
+  const CUresult result = driver_.cuStreamSynchronize(stream_);
+  if (result == CUDA_SUCCESS) return;
+  throw Error(Code::internal,
+              "work queued before " + name_of(node) + " failed: " + describe(driver_, result),
+              result);
+}
+
+// After it.
+void LaunchSink::settle(const BoundNode& node) {
+  const CUresult result = driver_.cuStreamSynchronize(stream_);
+  // Before a failure, which one of them may have caused.
+  if (const auto reads = std::exchange(unset_reads_, nullptr)) {
+    for (const UnsetRead& read : *reads) warn_of(name_of(node), read);
+  }
+  if (result == CUDA_SUCCESS) return;
+  const std::string said = take_fault(driver_);
+  throw Error(
+      Code::internal,
+      name_of(node) + " failed: " + describe(driver_, result) + (said.empty() ? "" : ": " + said),
+      result);
+}
+
+void LaunchSink::finish() { count(stats().direct_launches, launched_); }
+
+}  // namespace jge
