@@ -120,7 +120,7 @@ JGE_UNCHECKED static void check(uintptr_t at, size_t bytes, bool writes, const v
   }
   if (!in_zone) near = nullptr;
   if (!near && at >= uintptr_t(&__ehdr_start) && at < uintptr_t(&_end)) return;
-  // Where nobody has said what the parameters stand for, only what is ours can be judged.
+  // Without the parameters' ranges, only accesses near the image's own memory can be judged.
   const bool behind_shared = launch->shared_bytes > 0 && at - shared < launch->shared_bytes + 4096;
   if (near || behind_shared || launch->range_count > 0) {
     out_of_bounds(at, bytes, writes, code, near);

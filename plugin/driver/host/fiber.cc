@@ -1,5 +1,5 @@
-// plugin/driver/fiber.cc: switching stacks, by a few instructions or by ucontext.
-#include "driver/fiber.h"
+// plugin/driver/host/fiber.cc: switching stacks, by a few instructions or by ucontext.
+#include "driver/host/fiber.h"
 
 #include <sys/mman.h>
 
@@ -16,7 +16,7 @@
 #endif
 
 // Saves what a function must preserve and the stack pointer, and takes them from another stack.
-// ucontext would do as well, and is the way elsewhere, but makes two system calls each time.
+// Other machines use ucontext, which makes two system calls each time.
 extern "C" {
 void jge_fiber_switch(void** save, void* load) __attribute__((visibility("hidden")));
 void jge_fiber_begin() __attribute__((visibility("hidden")));
@@ -116,12 +116,12 @@ Fiber::Fiber(std::size_t number) {
   mapping_ = mmap(nullptr, kMapping, PROT_READ | PROT_WRITE,
                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapping_ == MAP_FAILED) throw std::bad_alloc();
-  // Who needs more than the stack meets this, and not a neighbour's memory.
+  // A thread that overflows its stack faults here, and does not reach its neighbour's.
   if (mprotect(mapping_, kPage, PROT_NONE) != 0) {
     munmap(mapping_, kMapping);
     throw std::bad_alloc();
   }
-  // The ends of stacks of one distance would share few sets of the cache.
+  // Stack ends at equal distances would compete for few sets of the cache.
   const std::size_t colour = number * 192 % 3840 / 64 * 64;
   top_ = static_cast<char*>(mapping_) + kPage + kStack + colour;
   bottom_ = static_cast<char*>(mapping_) + kPage;

@@ -1,9 +1,9 @@
-// plugin/driver/host_exec.cc: executable graphs: instantiate, launch, update.
+// plugin/driver/host/exec.cc: executable graphs: instantiate, launch, update.
 #include <functional>
 #include <queue>
 #include <utility>
 
-#include "driver/host_state.h"
+#include "driver/host/state.h"
 
 namespace jge::host {
 

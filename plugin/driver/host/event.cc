@@ -1,5 +1,7 @@
-// plugin/driver/host_event.cc: events: places in a queue, or in a capture.
-#include "driver/host_state.h"
+// plugin/driver/host/event.cc: events: places in a queue, or in a capture.
+#include <algorithm>
+
+#include "driver/host/state.h"
 
 namespace jge::host::api {
 namespace {
@@ -89,7 +91,7 @@ CUresult cuStreamWaitEvent(CUstream stream_handle, CUevent handle, unsigned flag
   return CUDA_SUCCESS;
 }
 
-// Never answers CUDA_ERROR_NOT_READY: a query runs what is queued, because nobody else does.
+// Never answers CUDA_ERROR_NOT_READY: a query runs what is queued, because nothing else does.
 CUresult cuEventQuery(CUevent handle) {
   drain_event(get<Event>(handle));
   return CUDA_SUCCESS;

@@ -1,4 +1,4 @@
-// plugin/driver/fiber.h: stacks within one OS thread, and going from one to another.
+// plugin/driver/host/fiber.h: stacks within one OS thread, and going from one to another.
 #pragma once
 
 #include <cstddef>
@@ -15,10 +15,10 @@ class Fiber {
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  // Whoever next switches here calls `entry`, which must not return. What was on the stack is gone.
+  // The next switch here calls `entry`, which must not return. Discards what was on the stack.
   void start(void (*entry)(void*), void* data);
 
-  // Leaves this fiber, which is running, until somebody switches back. One that is over is never
+  // Leaves this fiber, which is running, until another switches back. One that is over is never
   // switched to again before it is started anew.
   void switch_to(Fiber& other, bool over = false);
 
@@ -36,7 +36,7 @@ class Fiber {
   const void* bottom_ = nullptr;
   std::size_t size_ = 0;
   void* tsan_ = nullptr;
-  Fiber* from_ = nullptr;  // who switched here last
+  Fiber* from_ = nullptr;  // the last that switched here
 };
 
 }  // namespace jge::host

@@ -1,4 +1,4 @@
-// plugin/driver/host_threads.h: the threads of a block that wait for each other, on one OS thread.
+// plugin/driver/host/threads.h: what a launch calls when its threads wait for each other.
 #pragma once
 
 #include <memory>
@@ -24,7 +24,6 @@ struct JgeHostBlock {
 
 namespace jge::host {
 
-// What a launch is given to call.
 extern const JgeHostCalls kThreadCalls;
 
 }  // namespace jge::host

@@ -1,5 +1,5 @@
-// plugin/driver/source_line.cc: asks addr2line.
-#include "driver/source_line.h"
+// plugin/driver/host/source_line.cc: asks addr2line.
+#include "driver/host/source_line.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
-// plugin/driver/host_memory.cc: the software driver's allocations, copies and fills.
+// plugin/driver/host/memory.cc: the software driver's allocations, copies and fills.
 #include <cstdlib>
 
-#include "driver/host_state.h"
+#include "driver/host/state.h"
 
 namespace jge::host {
 namespace {

@@ -1,4 +1,4 @@
-// plugin/driver/source_line.h: the line of a source that code was compiled from.
+// plugin/driver/host/source_line.h: the line of a source that code was compiled from.
 #pragma once
 
 #include <string>

@@ -1,9 +1,9 @@
-// plugin/driver/host_stream.cc: streams: queues that run when somebody waits for them.
+// plugin/driver/host/stream.cc: streams: queues that run when a thread waits for them.
 #include <chrono>
 #include <exception>
 #include <utility>
 
-#include "driver/host_state.h"
+#include "driver/host/state.h"
 
 namespace jge::host {
 
@@ -87,14 +87,14 @@ void submit(Stream& stream, Operation operation) {
 }
 
 // A task waits only for tasks that were queued before it, so threads cannot wait in a circle. A
-// failure is told once, to all who waited for it; unlike CUDA's it spoils nothing that comes after,
-// so that a debugging session goes on.
+// failure is reported once, to every thread that waited for it; later work is not affected, unlike
+// CUDA's, so that a debugging session goes on.
 void drain(const std::shared_ptr<Queue>& shared, std::uint64_t position) {
   const std::shared_ptr<Queue> keep = shared;
   Queue& queue = *keep;
-  if (queue.untold != CUDA_SUCCESS) {
+  if (queue.unreported != CUDA_SUCCESS) {
     thread_fault = queue.message;
-    throw Failure{std::exchange(queue.untold, CUDA_SUCCESS)};
+    throw Failure{std::exchange(queue.unreported, CUDA_SUCCESS)};
   }
   while (queue.done < position) {
     if (queue.busy) {
@@ -132,7 +132,7 @@ void drain_context(Context& context) {
     try {
       drain(queue, queue->pushed);
     } catch (const Failure& failure) {
-      queue->untold = failure.result;
+      queue->unreported = failure.result;
     }
   }
 }
@@ -187,7 +187,7 @@ CUresult cuStreamSynchronize(CUstream handle) {
   return CUDA_SUCCESS;
 }
 
-// Never answers CUDA_ERROR_NOT_READY: a query runs what is queued, because nobody else does.
+// Never answers CUDA_ERROR_NOT_READY: a query runs what is queued, because nothing else does.
 CUresult cuStreamQuery(CUstream handle) { return api::cuStreamSynchronize(handle); }
 
 CUresult cuLaunchHostFunc(CUstream handle, CUhostFn function, void* data) {

@@ -1,8 +1,9 @@
-// plugin/driver/host_capture.cc: stream capture: work becomes nodes instead of tasks.
+// plugin/driver/host/capture.cc: stream capture: work becomes nodes instead of tasks.
+#include <algorithm>
 #include <unordered_set>
 #include <utility>
 
-#include "driver/host_state.h"
+#include "driver/host/state.h"
 
 namespace jge::host {
 namespace {
