@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <iterator>
 #include <random>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -58,6 +59,18 @@ HOST_TEST(host_images_leave_no_files_open) {
   const auto before = open_files();
   for (int i = 0; i < 3; ++i) host::image_kernels(image);
   EXPECT_EQ(open_files(), before);
+  // Nor while they are loaded, and each is a copy of its own.
+  std::vector<CUmodule> modules(50);
+  std::set<CUfunction> functions;
+  for (CUmodule& module : modules) {
+    OK(driver.cuModuleLoadData(&module, image.data()));
+    CUfunction function = nullptr;
+    OK(driver.cuModuleGetFunction(&function, module, "fill"));
+    functions.insert(function);
+  }
+  EXPECT_EQ(open_files(), before);
+  EXPECT_EQ(functions.size(), modules.size());
+  for (CUmodule module : modules) OK(driver.cuModuleUnload(module));
 }
 
 HOST_TEST(host_survives_bad_images) {

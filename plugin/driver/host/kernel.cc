@@ -62,7 +62,7 @@ class Ranges {
       if (!read.code) continue;
       // Kept, because each look-up starts a process, and a loop meets the same code again.
       std::string& line = module.lines[read.code];
-      if (line.empty()) line = source_line(read.code);
+      if (line.empty()) line = source_line(read.code, module.image);
       expected_.unset_reads->push_back({expected_.extents[i].name, line, read.offset, read.bytes,
                                         std::to_array(read.block), std::to_array(read.thread)});
     }
@@ -105,7 +105,8 @@ CUresult run_kernel(const KernelOp& op, std::string& message) {
   ranges.report(*op.module);
   if (result == CUDA_SUCCESS) return result;
   text[sizeof text - 1] = '\0';
-  message = std::string(kernel.name) + ": " + (where ? source_line(where) + ": " : "") +
+  message = std::string(kernel.name) + ": " +
+            (where ? source_line(where, op.module->image) + ": " : "") +
             (text[0] ? text : "the kernel failed");
   return result;
 }

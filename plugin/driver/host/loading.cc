@@ -1,14 +1,15 @@
 // plugin/driver/host/loading.cc: gives kernel images to the dynamic loader and checks their tables.
 #include <dlfcn.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <stdexcept>
 
 #include "driver/elf.h"
 #include "driver/host/image.h"
+#include "driver/host/memory_file.h"
 #include "driver/host_driver.h"
 
 namespace jge::host {
@@ -47,38 +48,46 @@ const JgeHostImage* table_of(const Module& module) {
   return static_cast<const JgeHostImage*>(dlsym(module.handle, "jge_host_image"));
 }
 
+// A path of this open file that no other image is known to the loader by. The loader takes two
+// objects of one path for the same, and descriptors are used again: a counter, written in slashes
+// that the system ignores, makes the difference.
+std::string path_of(int file) {
+  static std::atomic<std::uint64_t> loaded{0};
+  std::string path = "/proc/" + std::to_string(getpid()) + "/fd/";
+  for (std::uint64_t count = ++loaded; count != 0; count /= 2) path += count % 2 ? ".//" : "./";
+  return path + std::to_string(file);
+}
+
+// Loads from a file of the image; it is needed no longer once the loader has mapped it.
+void load(Module& module, const MemoryFile& file, std::string& why) {
+  module.handle = dlopen(path_of(file.number()).c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!module.handle) {
+    const char* error = dlerror();
+    why = std::string("the dynamic loader refused the image: ") + (error ? error : "no reason");
+    return;
+  }
+  module.table = table_of(module);
+  why = table_fault(module.table);
+}
+
 }  // namespace
 
 Module::~Module() {
   if (handle) dlclose(handle);
-  if (file >= 0) close(file);
 }
 
-// The file stays open, named by the process's number, so that no other image has its name and a
-// debugger finds the symbols.
 std::shared_ptr<Module> open_image(const void* bytes, std::size_t size, std::string& why) {
-  auto module = std::make_shared<Module>();
-  module->file = memfd_create("jge_host_image", MFD_CLOEXEC);
-  for (std::size_t done = 0; module->file >= 0 && done < size;) {
-    const ssize_t wrote = write(module->file, static_cast<const char*>(bytes) + done, size - done);
-    if (wrote < 0 && errno == EINTR) continue;
-    if (wrote <= 0) break;
-    done += static_cast<std::size_t>(wrote);
-    if (done < size) continue;
-    const std::string path =
-        "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(module->file);
-    module->handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (!module->handle) {
-      const char* error = dlerror();
-      why = std::string("the dynamic loader refused the image: ") + (error ? error : "no reason");
-      return nullptr;
-    }
-    module->table = table_of(*module);
-    why = table_fault(module->table);
-    return why.empty() ? module : nullptr;
+  const std::string_view image(static_cast<const char*>(bytes), size);
+  const MemoryFile file(image);
+  if (file.number() < 0) {
+    why = std::string("the image cannot be put into a memory file: ") + std::strerror(errno);
+    return nullptr;
   }
-  why = std::string("the image cannot be put into a memory file: ") + std::strerror(errno);
-  return nullptr;
+  auto module = std::make_shared<Module>();
+  load(*module, file, why);
+  if (!why.empty()) return nullptr;
+  if (module->table->checked) module->image = image;
+  return module;
 }
 
 std::vector<ImageKernel> image_kernels(std::string_view image) {

@@ -26,7 +26,7 @@ struct Function : Handle<Kind::kFunction> {
 struct Module : Handle<Kind::kModule>, std::enable_shared_from_this<Module> {
   ~Module();
   void* handle = nullptr;  // of dlopen
-  int file = -1;           // kept open, because its number is the name the loader knows it by
+  std::string image;       // its bytes, for source lines, if it is a checked one
   Context* context = nullptr;
   const JgeHostImage* table = nullptr;
   std::mutex running;                                  // held by launches of a checked image

@@ -13,6 +13,8 @@
 #include <cstdio>
 #include <string_view>
 
+#include "driver/host/memory_file.h"
+
 extern char** environ;
 
 namespace jge::host {
@@ -62,16 +64,19 @@ std::string first_of_the_user(std::string_view frames) {
 
 }  // namespace
 
-std::string source_line(const void* code) {
-  Dl_info image{};
-  if (!dladdr(code, &image) || !image.dli_fname) return "an unknown line";
+std::string source_line(const void* code, std::string_view image) {
+  Dl_info loaded{};
+  if (!dladdr(code, &loaded)) return "an unknown line";
   // A call returns behind itself, where the next line may begin.
   char offset[32];
   std::snprintf(offset, sizeof offset, "0x%zx",
                 reinterpret_cast<std::uintptr_t>(code) -
-                    reinterpret_cast<std::uintptr_t>(image.dli_fbase) - 1);
-  const char* const arguments[] = {"addr2line", "-i", "-e", image.dli_fname, offset, nullptr};
-  const std::string line = first_of_the_user(output_of(arguments));
+                    reinterpret_cast<std::uintptr_t>(loaded.dli_fbase) - 1);
+  const MemoryFile file(image);
+  const std::string path =
+      "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(file.number());
+  const char* const arguments[] = {"addr2line", "-i", "-e", path.c_str(), offset, nullptr};
+  const std::string line = file.number() < 0 ? "" : first_of_the_user(output_of(arguments));
   return line.empty() ? std::string("at ") + offset + " of the image" : line;
 }
 
