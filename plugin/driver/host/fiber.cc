@@ -1,11 +1,8 @@
 // plugin/driver/host/fiber.cc: switching stacks, by a few instructions or by ucontext.
 #include "driver/host/fiber.h"
 
-#include <sys/mman.h>
-
 #include <cstdint>
 #include <cstring>
-#include <new>
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -103,29 +100,12 @@ jge_fiber_begin:
 #endif
 
 namespace jge::host {
-namespace {
 
-constexpr std::size_t kPage = 65536;  // the largest of any machine's
-// CUDA gives a thread up to 512 KB of local memory. What is not touched takes none.
-constexpr std::size_t kStack = 640 * 1024;
-constexpr std::size_t kMapping = kPage + kStack + kPage;
-
-}  // namespace
-
-Fiber::Fiber(std::size_t number) {
-  mapping_ = mmap(nullptr, kMapping, PROT_READ | PROT_WRITE,
-                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (mapping_ == MAP_FAILED) throw std::bad_alloc();
-  // A thread that overflows its stack faults here, and does not reach its neighbour's.
-  if (mprotect(mapping_, kPage, PROT_NONE) != 0) {
-    munmap(mapping_, kMapping);
-    throw std::bad_alloc();
-  }
-  // Stack ends at equal distances would compete for few sets of the cache.
-  const std::size_t colour = number * 192 % 3840 / 64 * 64;
-  top_ = static_cast<char*>(mapping_) + kPage + kStack + colour;
-  bottom_ = static_cast<char*>(mapping_) + kPage;
-  size_ = static_cast<std::size_t>(static_cast<char*>(top_) - static_cast<const char*>(bottom_));
+Fiber::Fiber(const Stack& stack)
+    : stack_(stack),
+      bottom_(stack.bottom),
+      size_(static_cast<std::size_t>(static_cast<char*>(stack.top) -
+                                     static_cast<char*>(stack.bottom))) {
 #if defined(JGE_FIBER_UCONTEXT)
   context_ = new ucontext_t;
 #endif
@@ -138,11 +118,9 @@ Fiber::~Fiber() {
 #if defined(JGE_FIBER_UCONTEXT)
   delete static_cast<ucontext_t*>(context_);
 #endif
-  if (!mapping_) return;
 #if defined(__SANITIZE_THREAD__)
-  __tsan_destroy_fiber(tsan_);
+  if (stack_.top) __tsan_destroy_fiber(tsan_);
 #endif
-  munmap(mapping_, kMapping);
 }
 
 void Fiber::begin(void* fiber) {
@@ -155,6 +133,7 @@ void Fiber::start(void (*entry)(void*), void* data) {
   entry_ = entry;
   data_ = data;
   fake_stack_ = nullptr;
+  stack_.write_mark();
 #if defined(__SANITIZE_ADDRESS__)
   // Frames that were left in the middle have poisoned their surroundings.
   ASAN_UNPOISON_MEMORY_REGION(bottom_, size_);
@@ -179,7 +158,7 @@ void Fiber::start(void (*entry)(void*), void* data) {
 #else
   constexpr std::size_t kSaved = 20;
 #endif
-  auto** saved = static_cast<void**>(top_) - kSaved;
+  auto** saved = static_cast<void**>(stack_.top) - kSaved;
   std::memset(saved, 0, kSaved * sizeof *saved);
 #if defined(__x86_64__)
   saved[2] = reinterpret_cast<void*>(&begin);  // r13
@@ -201,7 +180,7 @@ void Fiber::switch_to(Fiber& other, bool over) {
 #endif
   static_cast<void>(over);
 #if defined(__SANITIZE_THREAD__)
-  if (!mapping_) tsan_ = __tsan_get_current_fiber();
+  if (!stack_.top) tsan_ = __tsan_get_current_fiber();
   __tsan_switch_to_fiber(other.tsan_, 0);
 #endif
 #if defined(JGE_FIBER_UCONTEXT)

@@ -3,14 +3,15 @@
 
 #include <cstddef>
 
+#include "driver/host/stacks.h"
+
 namespace jge::host {
 
-// The stack that the OS thread runs on, or one of its own.
+// The stack that the OS thread runs on, or a given one.
 class Fiber {
  public:
   Fiber() = default;
-  // A stack of its own; `number` tells it from others of its owner. Throws std::bad_alloc.
-  explicit Fiber(std::size_t number);
+  explicit Fiber(const Stack& stack);
   ~Fiber();
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
@@ -22,12 +23,14 @@ class Fiber {
   // switched to again before it is started anew.
   void switch_to(Fiber& other, bool over = false);
 
+  // Whether it has used more than its stack, and broken another.
+  bool overflowed() const { return stack_.overflowed(); }
+
  private:
   static void begin(void* fiber);
   void arrived();
 
-  void* mapping_ = nullptr;
-  void* top_ = nullptr;
+  Stack stack_;              // none: the OS thread's
   void* context_ = nullptr;  // where it goes on: its stack pointer
   void (*entry_)(void*) = nullptr;
   void* data_ = nullptr;

@@ -70,6 +70,7 @@ bool Scheduler::yield(std::uint32_t thread, const JgeHostPlace& place) {
 }
 
 bool Scheduler::finish() {
+  check_stack();
   left(*running_);
   if (live_ > 0 || begun_ < threads_) go(next());
   begin_block();
@@ -97,6 +98,7 @@ void Scheduler::wait(std::uint32_t thread, std::uint32_t Warp::* set, const JgeH
     warp.alive |= bit_of(thread);
     warp.lanes[thread % kLanes] = &me;
   }
+  check_stack();
   me.place = place;
   if (set) warp.*set |= bit_of(thread);
   go(next());
@@ -120,6 +122,14 @@ bool Scheduler::stop() {
   return false;
 }
 
+void Scheduler::check_stack() {
+  if (!running_->fiber.overflowed()) return;
+  const std::uint32_t thread = running_->thread;
+  fail((thread == kNoThread ? "a thread" : "thread " + std::to_string(thread)) +
+       " of the block uses more than " + std::to_string(Stacks::kBytes / 1024) + " KB of stack");
+  stop();
+}
+
 void Scheduler::fail(const std::string& what) {
   over_ = true;
   if (launch_->message_size == 0) return;
@@ -129,6 +139,7 @@ void Scheduler::fail(const std::string& what) {
 void Scheduler::run(void* scheduler) {
   auto& self = *static_cast<Scheduler*>(scheduler);
   self.kernel_->go_on(self.launch_, self.begun_);
+  self.check_stack();
   Runner& me = *self.running_;
   if (me.thread == kNoThread) {
     self.begun_ = self.threads_;
@@ -144,7 +155,9 @@ Runner& Scheduler::fresh() {
     fail("a thread waits in an image that cannot go on with the next");
   } else if (idle_.empty()) {
     try {
-      runners_.push_back(std::make_unique<Runner>(runners_.size()));
+      const std::size_t number = runners_.size() % Stacks::kCount;
+      if (number == 0) stacks_.push_back(std::make_unique<Stacks>());
+      runners_.push_back(std::make_unique<Runner>((*stacks_.back())[number]));
       idle_.push_back(runners_.back().get());
     } catch (const std::bad_alloc&) {
       fail("there is no memory for the stacks of " + std::to_string(threads_) + " threads");

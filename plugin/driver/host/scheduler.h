@@ -32,8 +32,12 @@ class Scheduler {
   bool finish();
   void leave() { stop(); }
 
+  std::size_t stack_count() const { return runners_.size(); }
+
  private:
   void begin_block();
+  // Ends the launch, if the running thread has used more than its stack.
+  void check_stack();
   // The running thread waits until it is made ready.
   void wait(std::uint32_t thread, std::uint32_t Warp::* set, const JgeHostPlace& place);
   // A thread that has waited has left the kernel.
@@ -72,7 +76,8 @@ class Scheduler {
   bool over_ = false;  // the launch has failed
   Runner first_;       // the stack that the launch was called on
   Runner* running_ = nullptr;
-  std::vector<std::unique_ptr<Runner>> runners_;
+  std::vector<std::unique_ptr<Stacks>> stacks_;
+  std::vector<std::unique_ptr<Runner>> runners_;  // on them
   std::vector<Runner*> idle_;
   std::vector<Warp> warps_;
   std::size_t warp_ = 0;  // whose turn it is

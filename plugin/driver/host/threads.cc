@@ -11,10 +11,30 @@
 namespace jge::host {
 namespace {
 
-// Stacks are kept for the next launch of any thread: a process may map only so many.
+// Stacks are kept for the next launch of any thread, but not more than a few launches need.
 struct Pool {
+  static constexpr std::size_t kStacks = 16 * 1024;
+
+  std::unique_ptr<Scheduler> take() {
+    const std::lock_guard lock(mutex);
+    if (free.empty()) return std::make_unique<Scheduler>();
+    auto scheduler = std::move(free.back());
+    free.pop_back();
+    stacks -= scheduler->stack_count();
+    return scheduler;
+  }
+
+  void give(std::unique_ptr<Scheduler> scheduler) {
+    const std::lock_guard lock(mutex);
+    if (stacks + scheduler->stack_count() > kStacks) return;  // destroyed without the lock
+    stacks += scheduler->stack_count();
+    free.push_back(std::move(scheduler));
+  }
+
+ private:
   std::mutex mutex;
   std::vector<std::unique_ptr<Scheduler>> free;
+  std::size_t stacks = 0;  // of those
 };
 Pool& pool() {
   static Pool* const instance = new Pool;  // launches may outlive static objects
@@ -23,14 +43,7 @@ Pool& pool() {
 
 Scheduler& scheduler_of(JgeHostBlock* block) {
   if (!block->scheduler) [[unlikely]] {
-    {
-      const std::lock_guard lock(pool().mutex);
-      if (!pool().free.empty()) {
-        block->scheduler = std::move(pool().free.back());
-        pool().free.pop_back();
-      }
-    }
-    if (!block->scheduler) block->scheduler = std::make_unique<Scheduler>();
+    block->scheduler = pool().take();
     block->scheduler->begin(block->kernel, block->launch, block->checked);
   }
   return *block->scheduler;
@@ -69,7 +82,5 @@ JgeHostBlock::JgeHostBlock(const JgeHostKernel& kernel, const JgeHostLaunch& lau
 JgeHostBlock::~JgeHostBlock() {
   if (!scheduler) return;
   scheduler->end();
-  auto& pool = jge::host::pool();
-  const std::lock_guard lock(pool.mutex);
-  pool.free.push_back(std::move(scheduler));
+  jge::host::pool().give(std::move(scheduler));
 }

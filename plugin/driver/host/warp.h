@@ -23,7 +23,7 @@ inline bool same(const JgeHostPlace& one, const JgeHostPlace& other) {
 // A stack, and the thread that waits on it.
 struct Runner {
   Runner() = default;
-  explicit Runner(std::size_t number) : fiber(number) {}
+  explicit Runner(const Stack& stack) : fiber(stack) {}
   Fiber fiber;
   std::uint32_t thread = kNoThread;  // none: it runs threads that have not waited
   JgeHostPlace place{};
