@@ -289,6 +289,22 @@ def test_complex() -> None:
     np.testing.assert_allclose(o, expected, rtol=1e-15)
 
 
+def test_standard_headers_and_cudas_qualifiers() -> None:
+    """libstdc++ and CUDA use some names in different ways."""
+    names = ("algorithm", "future", "memory")
+    text = "".join(f"#include <{name}>\n" for name in names) + kernel(
+        "auto p = std::make_unique<float>(twice(3.0f)); y[0] = *p;"
+    )
+    y = np.zeros(1, np.float32)
+    image = compile_("__device__ __noinline__ float twice(float);\n" + text + TWICE, "k")
+    with loaded(image) as module:
+        module.run("k", (1,), (1,), y, np.int32(0))
+    assert y[0] == 6
+
+
+TWICE = "__device__ __noinline__ float twice(float v) { return 2 * v; }\n"
+
+
 def test_layout_of_vector_types() -> None:
     sizes = {"char": 1, "short": 2, "int": 4, "long": 8, "longlong": 8}
     sizes |= {f"u{name}": size for name, size in sizes.items()} | {"float": 4, "double": 8}
