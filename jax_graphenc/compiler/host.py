@@ -19,12 +19,13 @@ from pathlib import Path
 
 from jax_graphenc.compiler.demangle import demangle, parameter_types
 from jax_graphenc.compiler.diagnostics import UnknownKernelError, compile_error, errors
-from jax_graphenc.compiler.shared_memory import rewrite_shared
+from jax_graphenc.compiler.shared_memory import hides_shared, rewrite_shared
 from jax_graphenc.compiler.source import (
     Entry,
     Image,
     Source,
     folder_digest,
+    included_files,
     split_options,
 )
 from jax_graphenc.errors import CompilerNotFoundError
@@ -149,22 +150,25 @@ def compile_shared_object(
     version = version_of(command)
     with tempfile.TemporaryDirectory(prefix="jax_graphenc_") as name:
         folder = Path(name)
-        (folder / "kernel.cc").write_text(_translation_unit(source, expressions))
-        arguments = [
-            *command,
-            *_options(source, version, folder, checked),
-            "kernel.cc",
-            "-o",
-            "kernel.so",
-        ]
-        try:
-            log, status = _run(arguments, cwd=folder)
-        except subprocess.TimeoutExpired as timeout:
-            raise compile_error(
-                source, expressions, "cpu", version, f"it took longer than {timeout.timeout} s"
-            ) from timeout
-        if status != 0:
-            raise _error(source, expressions, version, log)
+
+        def run(*more: str) -> str:
+            arguments = [*command, *_options(source, version, folder, checked), "kernel.cc", *more]
+            try:
+                log, status = _run(arguments, cwd=folder)
+            except subprocess.TimeoutExpired as timeout:
+                raise compile_error(
+                    source, expressions, "cpu", version, f"it took longer than {timeout.timeout} s"
+                ) from timeout
+            if status != 0:
+                raise _error(source, expressions, version, log)
+            return log
+
+        unit = folder / "kernel.cc"
+        unit.write_text(_translation_unit(source, expressions))
+        if _hides_shared(source):
+            run("-E", "-D__shared__=__shared__", "-o", "kernel.ii")
+            unit.write_text(_rewritten((folder / "kernel.ii").read_text(), checked))
+        log = run("-o", "kernel.so")
         data = (folder / "kernel.so").read_bytes()
         return Image(data, _read_entries(data, folder), log.strip())
 
@@ -177,8 +181,8 @@ def _translation_unit(source: Source, expressions: Sequence[str]) -> str:
     )
     return (
         '#include "jge_host.h"\n'
-        f"{source.macro_directives}#include <assert.h>\n{source.include_directives}"
-        f"{source.line_directive}{rewrite_shared(source.text)}\n"
+        f"{source.macro_directives}#include <assert.h>\n{_USERS}{source.include_directives}"
+        f"{source.line_directive}{rewrite_shared(source.text)}\n{_USERS}"
         f'#line 1 "{_LAUNCHER}"\n'
         f"static const JgeHostKernel jge_kernels[] = {{\n{rows}}};\n"
         "const JgeHostImage jge_host_image = {\n"
@@ -187,6 +191,19 @@ def _translation_unit(source: Source, expressions: Sequence[str]) -> str:
 
 
 _LAUNCHER = "<launcher>"
+_USERS = "#pragma jax_graphenc_users_source\n"  # before it and behind it
+
+
+def _hides_shared(source: Source) -> bool:
+    included = (Path(path).read_text(errors="replace") for path in included_files(source))
+    return hides_shared(source.text, (source.macro_directives, *included))
+
+
+def _rewritten(preprocessed: str, checked: bool) -> str:
+    """A translation unit whose macros and included files are seen by `rewrite_shared`."""
+    before, users, behind = preprocessed.split(_USERS)
+    storage = "static" if checked else "thread_local"
+    return f"{before}#define __shared__ {storage}\n{rewrite_shared(users)}{behind}"
 
 
 def _string_literal(text: str) -> str:

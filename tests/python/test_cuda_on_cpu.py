@@ -426,6 +426,60 @@ def test_every_kernel_of_the_folder_is_run() -> None:
     assert len(there) >= 50
 
 
+# ---- Shared memory behind macros and in included files -------------------------------------------
+
+WHOLE = "extern __shared__ T name[]\n"
+MACROS = {
+    "a macro for all of it": f"#define SHARED(T, name) {WHOLE}",
+    "a macro for a part": "#define EXTERN extern\n#define SHARED(T, name) \\\n"
+    + WHOLE.replace("extern", "EXTERN"),
+    "a macro for the rest": "#define LOCAL __shared__\n#define SHARED(T, name) "
+    + WHOLE.replace("__shared__", "LOCAL"),
+}
+REVERSES = r"""extern "C" __global__ void k(const float* x, float* y) {
+  SHARED(float, s);
+  static __shared__ float copy[32];
+  s[threadIdx.x] = x[threadIdx.x];
+  copy[threadIdx.x] = 1;
+  __syncthreads();
+  y[threadIdx.x] = s[31 - threadIdx.x] * copy[threadIdx.x];
+}
+"""
+
+
+@pytest.mark.usefixtures("cpu")
+@pytest.mark.parametrize(
+    ("where", "debug"),
+    [
+        *((where, False) for where in (*MACROS, "an included macro", "an included function")),
+        ("an included function", True),
+    ],
+)
+def test_dynamic_shared_memory_is_found(where: str, debug: bool, tmp_path: Path) -> None:
+    text = MACROS.get(where, '#include "shared.h"\n') + REVERSES
+    header = next(iter(MACROS.values()))
+    if where == "an included function":
+        header = """extern __shared__ float all[];
+        __device__ float* get() { static __shared__ int n; n = 0; return all + n; }
+        #define SHARED(T, name) T* name = get()\n"""
+    (tmp_path / "shared.h").write_text(header)
+    (tmp_path / "k.cu").write_text(text)
+    kernel = jge.cuda_kernel(
+        tmp_path / "k.cu", "k", out_shape=lambda x: x, grid=1, block=32, shared_mem=128
+    )
+    x = np.arange(32, dtype=f4)
+    with jge.options(debug=debug):
+        np.testing.assert_array_equal(kernel(x), x[::-1])
+
+
+@pytest.mark.usefixtures("cpu")
+def test_lines_stay_where_macros_hide_shared_memory() -> None:
+    text = MACROS["a macro for all of it"] + REVERSES.replace("copy[threadIdx.x] = 1", "wrong = 1")
+    kernel = jge.cuda_kernel(text, "k", out_shape=lambda x: x, grid=1, block=32, shared_mem=128)
+    with pytest.raises(jge.KernelCompileError, match=r":6:3: error: 'wrong'|:6:3: error: .wrong."):
+        kernel(np.zeros(32, f4))
+
+
 # ---- What ends a launch --------------------------------------------------------------------------
 
 ENDINGS = r"""
