@@ -472,6 +472,43 @@ def test_dynamic_shared_memory_is_found(where: str, debug: bool, tmp_path: Path)
         np.testing.assert_array_equal(kernel(x), x[::-1])
 
 
+FORGETFUL = r"""
+extern __shared__ float outside[];
+extern "C" __global__ void k(const float* x, float* y, int n) {
+  extern __shared__ float s[];
+  if (n == 1) s[threadIdx.x] = x[threadIdx.x];
+  if (n == 2) outside[threadIdx.x] = x[threadIdx.x];
+  __syncthreads();
+  y[threadIdx.x] = n ? s[31 - threadIdx.x] : x[threadIdx.x];
+}
+"""
+NO_SHARED = "uses dynamic shared memory, and the launch has none: pass shared_mem="
+
+
+@pytest.mark.usefixtures("cpu")
+@pytest.mark.parametrize(
+    ("debug", "shared_mem", "message"),
+    [
+        (False, 0, f"k: {NO_SHARED}"),
+        (True, 0, f"<k>:[56]: {NO_SHARED}.* in block \\(0,0,0\\), thread \\(0,0,0\\)"),
+        (False, 16, "k: writes behind the 16 bytes of its dynamic shared memory"),
+        (True, 16, "<k>:[56]: writes 4 bytes at offset 16 of 'dynamic shared memory'"),
+    ],
+)
+def test_dynamic_shared_memory_that_was_not_asked_for(
+    debug: bool, shared_mem: int, message: str
+) -> None:
+    kernel = jge.cuda_kernel(
+        *(FORGETFUL, "k"), out_shape=lambda x, n: x, grid=1, block=32, shared_mem=shared_mem
+    )
+    x = np.arange(32, dtype=f4) + 1
+    with jge.options(debug=debug):
+        for n in (1, 2):
+            with pytest.raises(jax.errors.JaxRuntimeError, match=message):
+                kernel(x, n=n)
+        np.testing.assert_array_equal(kernel(x, n=0), x)  # declared, and not used
+
+
 @pytest.mark.usefixtures("cpu")
 def test_lines_stay_where_macros_hide_shared_memory() -> None:
     text = MACROS["a macro for all of it"] + REVERSES.replace("copy[threadIdx.x] = 1", "wrong = 1")

@@ -102,6 +102,10 @@ JGE_UNCHECKED static void check(uintptr_t at, size_t bytes, bool writes, const v
     }
   }
   if (at >= uintptr_t(__builtin_frame_address(0)) && at < stack_end) return;
+  if (stand_in && lies_in(at, bytes, uintptr_t(stand_in), kStandInBytes)) {
+    *launch->where = code;
+    fail(kLaunchFailed, JGE_NO_SHARED, nullptr, 0);
+  }
   const uintptr_t shared = uintptr_t(launch->shared);
   if (lies_in(at, bytes, shared, launch->shared_bytes)) return;
   // In a zone between two variables it is the nearer that was meant.

@@ -1,6 +1,9 @@
 // plugin/driver/host/kernel.cc: runs a kernel: its memory, its launch, and what it reported.
+#include <algorithm>
+#include <cstdio>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -17,21 +20,31 @@ class SharedMemory {
   // In a checked image nothing else lies near, so that an access near it was meant for it.
   SharedMemory(std::size_t bytes, bool checked) {
     if (bytes == 0) return;
-    const std::size_t margin = checked ? kCheckedMargin : 0;
-    lines_ = std::make_unique_for_overwrite<Line[]>((bytes + sizeof(Line) - 1) / sizeof(Line) +
-                                                    2 * margin);
-    begin_ = lines_.get() + margin;
+    const std::size_t before = checked ? kCheckedMargin : 0;
+    const std::size_t behind = checked ? kCheckedMargin : kGuard;
+    const std::size_t lines = (bytes + sizeof(Line) - 1) / sizeof(Line);
+    lines_ = std::make_unique_for_overwrite<Line[]>(before + lines + behind);
+    begin_ = lines_.get() + before;
+    guard_ = {reinterpret_cast<std::byte*>(begin_) + bytes,
+              reinterpret_cast<std::byte*>(begin_ + lines + kGuard)};
+    std::ranges::fill(guard_, kGuardByte);
   }
   void* begin() const { return begin_; }
+  // Whether the kernel has written nothing right behind it.
+  bool intact() const {
+    return std::ranges::all_of(guard_, [](std::byte byte) { return byte == kGuardByte; });
+  }
 
  private:
   struct alignas(128) Line {  // what dynamic shared memory is aligned to
     std::byte bytes[128];
   };
-  static constexpr std::size_t kCheckedMargin = 512;  // lines
+  static constexpr std::size_t kCheckedMargin = 512, kGuard = 8;  // lines
+  static constexpr std::byte kGuardByte{0xa5};
 
   std::unique_ptr<Line[]> lines_;
   Line* begin_ = nullptr;
+  std::span<std::byte> guard_;
 };
 
 // The memory that a launch may use, as its image sees it.
@@ -101,8 +114,13 @@ CUresult run_kernel(const KernelOp& op, std::string& message) {
   if (checked) alone = std::unique_lock(op.module->running);
   JgeHostBlock threads(kernel, launch, checked);
   launch.threads = &threads;
-  const auto result = static_cast<CUresult>(kernel.launch(&launch));
+  auto result = static_cast<CUresult>(kernel.launch(&launch));
   ranges.report(*op.module);
+  if (result == CUDA_SUCCESS && !shared.intact()) {
+    std::snprintf(text, sizeof text, "writes behind the %u bytes of its dynamic shared memory",
+                  op.shared_bytes);
+    result = CUDA_ERROR_LAUNCH_FAILED;
+  }
   if (result == CUDA_SUCCESS) return result;
   text[sizeof text - 1] = '\0';
   message = std::string(kernel.name) + ": " +
