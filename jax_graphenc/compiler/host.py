@@ -28,6 +28,7 @@ from jax_graphenc.compiler.source import (
     included_files,
     split_options,
 )
+from jax_graphenc.compiler.static_shared import shared_memory_error
 from jax_graphenc.errors import CompilerNotFoundError
 
 _INCLUDE = Path(__file__).parent.parent / "include"
@@ -170,6 +171,8 @@ def compile_shared_object(
             unit.write_text(_rewritten((folder / "kernel.ii").read_text(), checked))
         log = run("-o", "kernel.so")
         data = (folder / "kernel.so").read_bytes()
+        if too_much := shared_memory_error(source, data, checked):
+            raise compile_error(source, expressions, "cpu", version, too_much)
         return Image(data, _read_entries(data, folder), log.strip())
 
 

@@ -470,6 +470,36 @@ def test_refused_headers(header: str) -> None:
     assert "is not supported on the CPU" in str(caught.value)
 
 
+@pytest.mark.parametrize("checked", [False, True])
+def test_more_static_shared_memory_than_a_gpu_has(checked: bool) -> None:
+    text = """template <class T> __global__ void t(T* y) {
+      __shared__ T s[12001 / 2], r[12000 / 2];
+      s[threadIdx.x] = y[0]; r[threadIdx.x] = y[1];
+      __syncthreads();
+      y[threadIdx.x] = s[threadIdx.x / 2] + r[3];
+    }
+    __device__ float table[100000];
+    extern "C" __global__ void large(float* y) { table[threadIdx.x] = *y; *y = table[*y > 0]; }
+    """
+    source = Source(text, "my kernel.cu", line=100)
+    host.compile_shared_object(source, ["t<float>", "large"], checked=checked)
+    with pytest.raises(KernelCompileError) as caught:
+        host.compile_shared_object(source, ["t<double>"], checked=checked)
+    message = str(caught.value)
+    assert "my kernel.cu:101: error: 96000 bytes of static __shared__ memory" in message
+    assert "'s' (48000)" in message
+    assert "'r' (48000)" in message
+    assert "at most 49152" in message
+
+
+def test_static_shared_memory_outside_of_a_kernel() -> None:
+    text = "__shared__ float outside[20000];\n" + kernel(
+        "outside[threadIdx.x] = n; __syncthreads(); y[0] = outside[3];"
+    )
+    with pytest.raises(KernelCompileError, match=r"kernel\.cu:100: error: 80000 bytes .*'outside'"):
+        compile_(text, "k")
+
+
 def test_empty_asm_is_allowed() -> None:
     compile_(kernel('asm volatile("" ::: "memory"); y[0] = 1;'), "k")
 
