@@ -42,8 +42,15 @@ _FLAGS = (
     *("-O2", "-g1", "-fPIC", "-shared", "-fvisibility=hidden", "-w", "-U_FORTIFY_SOURCE"),
     *("-fno-exceptions", "-fno-strict-aliasing", "-fno-math-errno", "-Wl,-z,defs"),
 )
-# Kernels that nobody asked for are dropped, and the image can be unloaded.
-_GCC_FLAGS = ("-fwhole-program", "-fno-gnu-unique", "-fno-diagnostics-show-caret")
+# Kernels that were not asked for are dropped, and the image can be unloaded. What divides by zero
+# goes on (include/host/jge_division.h), and is not made a trap.
+_GCC_FLAGS = (
+    *("-fwhole-program", "-fno-gnu-unique", "-fno-diagnostics-show-caret"),
+    "-fno-isolate-erroneous-paths-dereference",
+)
+_CLANG_FLAGS = (
+    *("-fsanitize=integer-divide-by-zero", "-fno-sanitize-recover=integer-divide-by-zero"),
+)
 
 # A call before each access, to functions of ours: include/host/jge_check.h. At -O1, accesses stay
 # on the lines that they are written on.
@@ -119,7 +126,7 @@ def identity() -> str:
     """
     command = find_compiler()
     words = (os.path.realpath(command[0]), *command[1:])
-    flags = (*_FLAGS, *_GCC_CHECKS)
+    flags = (*_FLAGS, *_GCC_FLAGS, *_CLANG_FLAGS, *_GCC_CHECKS)
     return "; ".join((shlex.join(words), version_of(command), platform.machine(), *flags))
 
 
@@ -216,7 +223,7 @@ def _string_literal(text: str) -> str:
 def _options(source: Source, version: str, folder: Path, checked: bool) -> list[str]:
     """Returns the command line. Of the user's options, those that every compiler has."""
     is_gcc = "clang" not in version
-    options = ["-std=c++17", *_FLAGS, *(_GCC_FLAGS if is_gcc else ())]
+    options = ["-std=c++17", *_FLAGS, *(_GCC_FLAGS if is_gcc else _CLANG_FLAGS)]
     if checked:
         options += ["-DJGE_CHECKED", *(_GCC_CHECKS if is_gcc else ())]
     # The folder's random name must not reach the image.

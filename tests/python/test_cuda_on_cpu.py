@@ -574,6 +574,103 @@ def test_a_launch_that_fails_says_where_and_the_next_one_runs(
     np.testing.assert_array_equal(ending(9), np.tile(np.arange(64)[::-1], (2, 1)))
 
 
+# ---- Integer division ----------------------------------------------------------------------------
+
+DIVIDE = r"""
+template <class T> __global__ void divide(const T* x, const T* w, T* quotient, T* remainder) {
+  quotient[threadIdx.x] = x[threadIdx.x] / w[threadIdx.x];
+  remainder[threadIdx.x] = x[threadIdx.x] % w[threadIdx.x];
+}
+"""
+least4, least8 = -(1 << 31), -(1 << 63)
+# Dividend, divisor, quotient, remainder: as an H200 gave them.
+DIVISIONS = {
+    "int8": [(7, 0, -1, -1), (-7, 0, -1, -1), (-128, -1, -128, 0), (-7, 2, -3, -1)],
+    "uint8": [(7, 0, 255, 255), (0, 0, 255, 255), (200, 7, 28, 4)],
+    "int16": [(7, 0, -1, -1), (-7, 0, -1, -1), (-(1 << 15), -1, -(1 << 15), 0), (-7, 2, -3, -1)],
+    "uint16": [(7, 0, 65535, 65535), (0, 0, 65535, 65535), (65535, 256, 255, 255)],
+    "int32": [
+        *((7, 0, -1, -1), (-7, 0, -1, -1), (0, 0, -1, -1), (least4, 0, -1, -1)),
+        *((least4, -1, least4, 0), (7, -1, -7, 0), (-7, 2, -3, -1), (least4, 3, -715827882, -2)),
+    ],
+    "uint32": [
+        (7, 0, 2**32 - 1, 2**32 - 1),
+        (0, 0, 2**32 - 1, 2**32 - 1),
+        (2**32 - 1, 2, 2**31 - 1, 1),
+    ],
+    "int64": [
+        *((7, 0, 2**32 - 1, 2**32 - 1), (-7, 0, -1, -1), (0, 0, 2**32 - 1, 2**32 - 1)),
+        *((1 << 40, 0, -1, -1), (least8, 0, -1, -1), (least8, -1, least8, 0), (7, -1, -7, 0)),
+        (-(1 << 40), 1 << 20, -(1 << 20), 0),
+    ],
+    "uint64": [
+        *((7, 0, 2**32 - 1, 2**32 - 1), (1 << 40, 0, 2**64 - 1, 2**64 - 1)),
+        *((2**64 - 1, 0, 2**64 - 1, 2**64 - 1), (2**64 - 1, 1 << 32, 2**32 - 1, 2**32 - 1)),
+    ],
+}
+C_NAMES = {"int8": "signed char", "uint8": "unsigned char", "int16": "short", "int32": "int",
+           "uint16": "unsigned short", "uint32": "unsigned", "int64": "long long",
+           "uint64": "unsigned long long"}  # fmt: skip
+
+
+@functools.cache
+def division(debug: bool) -> Image:
+    names = [f"divide<{name}>" for name in C_NAMES.values()]
+    return host.compile_shared_object(Source(DIVIDE, "<divide>"), names, checked=debug)
+
+
+def divide(name: str, x: Any, w: Any, debug: bool) -> list[np.ndarray]:
+    image = division(debug)
+    (entry,) = (e for e in image.entries if e.expression == f"divide<{C_NAMES[name]}>")
+    kernel = jge.cuda_kernel(
+        {"cpu": image.data},
+        entry.expression,
+        params={f"p{i}": kind for i, kind in enumerate(entry.types)},
+        out_shape=lambda x, w: (x, x),
+        grid=1,
+        block=x.size,
+    )
+    with jax.enable_x64(True), jge.options(debug=debug):
+        return [np.asarray(result) for result in kernel(x, w)]
+
+
+@pytest.mark.usefixtures("cpu")
+@pytest.mark.skipif("clang" in host.identity(), reason="GCC's assembler; clang ends the launch")
+@pytest.mark.parametrize("name", DIVISIONS)
+def test_integer_division_gives_what_a_gpu_gives(name: str) -> None:
+    x, w, quotient, remainder = np.array(DIVISIONS[name], name).T
+    results = divide(name, x, w, debug=False)
+    np.testing.assert_array_equal(results, [quotient, remainder])
+
+
+@pytest.mark.usefixtures("cpu")
+@pytest.mark.parametrize("name", DIVISIONS)
+def test_debug_mode_finds_integer_divisions_that_have_no_result(name: str) -> None:
+    for row in DIVISIONS[name]:
+        if row[:2] in ((least4, -1), (least8, -1)) and "clang" in host.identity():
+            continue  # ends the process
+        x, w = np.array([row[:2]], name).T
+        if 0 in w or row in ((least4, -1, least4, 0), (least8, -1, least8, 0)):
+            what = "integer division by zero" if 0 in w else "the least integer is divided by -1"
+            with pytest.raises(jax.errors.JaxRuntimeError, match=f"<divide>:3: {what} in block"):
+                divide(name, x, w, debug=True)
+        else:
+            np.testing.assert_array_equal(divide(name, x, w, debug=True), [[row[2]], [row[3]]])
+
+
+@pytest.mark.usefixtures("cpu")
+def test_a_divisor_may_be_looked_at_afterwards() -> None:
+    kernel = jge.cuda_kernel(
+        r"""extern "C" __global__ void k(const int* x, const int* w, int* y) {
+          int quotient = x[threadIdx.x] / w[threadIdx.x];
+          if (w[threadIdx.x] == 0) quotient = 77;
+          y[threadIdx.x] = w[threadIdx.x] ? quotient : quotient + x[threadIdx.x] % w[threadIdx.x];
+        }""",
+        "k", out_shape=lambda x, w: x, grid=1, block=2,
+    )  # fmt: skip
+    np.testing.assert_array_equal(kernel(np.array([6, 6], i4), np.array([0, 2], i4)), [76, 3])
+
+
 # ---- Accesses and barriers that are checked ------------------------------------------------------
 
 WRONG = r"""
