@@ -16,8 +16,15 @@ from jax_graphenc.compiler.cxx import find_compiler, version_of
 from jax_graphenc.compiler.diagnostics import UnknownKernelError, compile_error, errors
 from jax_graphenc.compiler.host_image import read_entries
 from jax_graphenc.compiler.process import run
-from jax_graphenc.compiler.shared_memory import rewrite_shared
-from jax_graphenc.compiler.source import Image, Source, folder_digest, split_options
+from jax_graphenc.compiler.shared_memory import hides_shared, rewrite_shared
+from jax_graphenc.compiler.source import (
+    Image,
+    Source,
+    folder_digest,
+    included_files,
+    split_options,
+)
+from jax_graphenc.compiler.static_shared import shared_memory_error
 
 _INCLUDE = Path(__file__).parent.parent / "include"
 _HEADERS = (_INCLUDE / "host", _INCLUDE / "abi")
@@ -28,8 +35,15 @@ _FLAGS = (
     *("-O2", "-g1", "-fPIC", "-shared", "-fvisibility=hidden", "-w", "-U_FORTIFY_SOURCE"),
     *("-fno-exceptions", "-fno-strict-aliasing", "-fno-math-errno", "-Wl,-z,defs"),
 )
-# Kernels that were not asked for are dropped, and the image can be unloaded.
-_GCC_FLAGS = ("-fwhole-program", "-fno-gnu-unique", "-fno-diagnostics-show-caret")
+# Kernels that were not asked for are dropped, and the image can be unloaded. What divides by zero
+# goes on (include/host/jge_division.h), and is not made a trap.
+_GCC_FLAGS = (
+    *("-fwhole-program", "-fno-gnu-unique", "-fno-diagnostics-show-caret"),
+    "-fno-isolate-erroneous-paths-dereference",
+)
+_CLANG_FLAGS = (
+    *("-fsanitize=integer-divide-by-zero", "-fno-sanitize-recover=integer-divide-by-zero"),
+)
 
 # A call before each access, to functions of ours: include/host/jge_check.h. At -O1, accesses stay
 # on the lines that they are written on.
@@ -48,7 +62,7 @@ def identity() -> str:
     """
     command = find_compiler()
     words = (os.path.realpath(command[0]), *command[1:])
-    flags = (*_FLAGS, *_GCC_CHECKS)
+    flags = (*_FLAGS, *_GCC_FLAGS, *_CLANG_FLAGS, *_GCC_CHECKS)
     return "; ".join((shlex.join(words), version_of(command), platform.machine(), *flags))
 
 
@@ -80,23 +94,28 @@ def compile_shared_object(
     version = version_of(command)
     with tempfile.TemporaryDirectory(prefix="jax_graphenc_") as name:
         folder = Path(name)
-        (folder / "kernel.cc").write_text(_translation_unit(source, expressions))
-        arguments = [
-            *command,
-            *_options(source, version, folder, checked),
-            "kernel.cc",
-            "-o",
-            "kernel.so",
-        ]
-        try:
-            log, status = run(arguments, cwd=folder)
-        except subprocess.TimeoutExpired as timeout:
-            raise compile_error(
-                source, expressions, "cpu", version, f"it took longer than {timeout.timeout} s"
-            ) from timeout
-        if status != 0:
-            raise _error(source, expressions, version, log)
+
+        def compile_unit(*more: str) -> str:
+            arguments = [*command, *_options(source, version, folder, checked), "kernel.cc", *more]
+            try:
+                log, status = run(arguments, cwd=folder)
+            except subprocess.TimeoutExpired as timeout:
+                raise compile_error(
+                    source, expressions, "cpu", version, f"it took longer than {timeout.timeout} s"
+                ) from timeout
+            if status != 0:
+                raise _error(source, expressions, version, log)
+            return log
+
+        unit = folder / "kernel.cc"
+        unit.write_text(_translation_unit(source, expressions))
+        if _hides_shared(source):
+            compile_unit("-E", "-D__shared__=__shared__", "-o", "kernel.ii")
+            unit.write_text(_rewritten((folder / "kernel.ii").read_text(), checked))
+        log = compile_unit("-o", "kernel.so")
         data = (folder / "kernel.so").read_bytes()
+        if too_much := shared_memory_error(source, data, checked):
+            raise compile_error(source, expressions, "cpu", version, too_much)
         return Image(data, read_entries(data, folder), log.strip())
 
 
@@ -108,8 +127,8 @@ def _translation_unit(source: Source, expressions: Sequence[str]) -> str:
     )
     return (
         '#include "jge_host.h"\n'
-        f"{source.macro_directives}#include <assert.h>\n{source.include_directives}"
-        f"{source.line_directive}{rewrite_shared(source.text)}\n"
+        f"{source.macro_directives}#include <assert.h>\n{_USERS}{source.include_directives}"
+        f"{source.line_directive}{rewrite_shared(source.text)}\n{_USERS}"
         f'#line 1 "{_LAUNCHER}"\n'
         f"static const JgeHostKernel jge_kernels[] = {{\n{rows}}};\n"
         "const JgeHostImage jge_host_image = {\n"
@@ -118,6 +137,19 @@ def _translation_unit(source: Source, expressions: Sequence[str]) -> str:
 
 
 _LAUNCHER = "<launcher>"
+_USERS = "#pragma jax_graphenc_users_source\n"  # before it and behind it
+
+
+def _hides_shared(source: Source) -> bool:
+    included = (Path(path).read_text(errors="replace") for path in included_files(source))
+    return hides_shared(source.text, (source.macro_directives, *included))
+
+
+def _rewritten(preprocessed: str, checked: bool) -> str:
+    """A translation unit whose macros and included files are seen by `rewrite_shared`."""
+    before, users, behind = preprocessed.split(_USERS)
+    storage = "static" if checked else "thread_local"
+    return f"{before}#define __shared__ {storage}\n{rewrite_shared(users)}{behind}"
 
 
 def _string_literal(text: str) -> str:
@@ -127,7 +159,7 @@ def _string_literal(text: str) -> str:
 def _options(source: Source, version: str, folder: Path, checked: bool) -> list[str]:
     """Returns the command line. Of the user's options, those that every compiler has."""
     is_gcc = "clang" not in version
-    options = ["-std=c++17", *_FLAGS, *(_GCC_FLAGS if is_gcc else ())]
+    options = ["-std=c++17", *_FLAGS, *(_GCC_FLAGS if is_gcc else _CLANG_FLAGS)]
     if checked:
         options += ["-DJGE_CHECKED", *(_GCC_CHECKS if is_gcc else ())]
     # The folder's random name must not reach the image.

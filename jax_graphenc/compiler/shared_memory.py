@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from jax_graphenc.signature.preprocess import blank
@@ -17,12 +18,32 @@ _WORTH_A_LOOK = re.compile(
 )
 
 
+# A macro that may stand for a part of such a declaration, with its continued lines.
+_MACRO = re.compile(r"^[ \t]*#[ \t]*define\b(?:[^\n]*\\\n)*[^\n]*", re.MULTILINE)
+_WORD = re.compile(r"\b(?:extern|static|__shared__)\b")
+
+
+def hides_shared(text: str, others: Iterable[str]) -> bool:
+    """Whether macros or other texts may hold declarations that `rewrite_shared` must see.
+
+    Args:
+        text: CUDA C++.
+        others: The macros given from outside and the user's files that it includes.
+    """
+    texts = (text, *others)
+    words = {word for each in texts for word in _WORD.findall(each)}
+    if "__shared__" not in words or len(words) == 1:
+        return False
+    macros = (macro for each in texts for macro in _MACRO.findall(each))
+    return any(map(_WORTH_A_LOOK.search, texts[1:])) or any(map(_WORD.search, macros))
+
+
 def rewrite_shared(text: str) -> str:
     """Makes pointers of `extern __shared__ T s[];` (include/host/jge_shared.h).
 
     Every other line stays as it is, and every line where it is. `static` before `__shared__`, which
-    says nothing, goes: the CPU's `__shared__` is a storage class itself. Declarations inside macros
-    are not seen.
+    says nothing, goes: the CPU's `__shared__` is a storage class itself. Declarations in macros and
+    included files are seen once the source is preprocessed.
 
     Args:
         text: CUDA C++.

@@ -16,7 +16,7 @@ struct CudaDriver {
 // Opens libcuda.so.1 and calls cuInit at the first call, from any thread; never at import.
 const CudaDriver& cuda_driver();
 
-// Whether cuda_driver() has been called, for those who must show that nothing did.
+// Whether cuda_driver() has been called, for tests that nothing did.
 bool cuda_driver_was_opened();
 
 }  // namespace jge

@@ -18,15 +18,15 @@ namespace jge {
 // The software driver's table. Always complete; needs no hardware. A module is a shared object that
 // exports a JgeHostImage (jax_graphenc/include/abi/host_image.h).
 //
-// Work is queued on its stream and runs when somebody waits for it, on the waiting thread:
+// Work is queued on its stream and runs when a thread waits for it, on that thread:
 // cuStreamSynchronize, cuEventSynchronize, a query, or a synchronous call. So a missing
-// synchronization shows as a missing result, and nothing runs behind the caller's back.
+// synchronization shows as a missing result.
 //
 // A kernel that fails ends the wait with its error and drops what its stream has queued behind it.
-// Unlike CUDA's, the error is told once and the context stays usable.
+// Unlike CUDA's, the error is reported once and the context stays usable.
 const Driver& host_driver();
 
-// What the software driver can tell and be told, for tests and tools. Safe from any thread.
+// Queries and controls of the software driver, for tests and tools. Safe from any thread.
 namespace host {
 
 // Devices exist on demand below this ordinal, so that any JAX CPU device has its counterpart.
@@ -42,7 +42,7 @@ void set_execution(bool enabled);
 
 // Makes the nth (from 1) following call of `function` return `result` and do nothing else; 0
 // clears. "*" stands for any function but those that destroy, since a handle whose destruction
-// fails is nobody's. Throws std::invalid_argument for an unknown name.
+// fails is lost. Throws std::invalid_argument for an unknown name.
 void fail_call(const std::string& function, int nth, CUresult result);
 
 // Names of the functions called since recording was switched on, in order.
@@ -57,8 +57,8 @@ struct LiveHandles {
 LiveHandles live_handles();
 
 // Size in bytes of the kernel image that `available` bytes begin with; nullopt where they hold no
-// complete ELF64 shared object for this machine. cuModuleLoadData is told no size and believes the
-// image's headers, so whoever has bytes from elsewhere asks here first.
+// complete ELF64 shared object for this machine. cuModuleLoadData is given no size and trusts the
+// image's headers, so check bytes from elsewhere here first.
 std::optional<std::size_t> image_size(const void* bytes, std::size_t available);
 
 // The kernels of an image, which is loaded and unloaded again: that runs its static constructors.

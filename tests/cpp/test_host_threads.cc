@@ -1,5 +1,8 @@
 // tests/cpp/test_host_threads.cc: threads of a block that wait for each other, under the sanitizers
 // that the C++ tests are built with. What kernels can do is in tests/python/test_cuda_on_cpu.py.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <fstream>
 #include <iterator>
 #include <numeric>
@@ -76,6 +79,60 @@ HOST_TEST(host_threads_that_fail_leave_nothing_broken) {
   EXPECT_EQ(waiting.launch("wait_for_ever", 1, 32, nullptr, stream), CUDA_ERROR_LAUNCH_FAILED);
   const std::string said = host::take_fault();
   EXPECT(said.find("__syncwarp() never ends: of 32 threads 27 wait there, 5 at") != said.npos);
+  waiting.check_sums(64, stream);
+}
+
+// The system grants a process 65,530 mappings by default.
+HOST_TEST(host_threads_that_wait_take_few_mappings) {
+#if defined(__SANITIZE_THREAD__)
+  constexpr int kLaunches = 4;  // of a sanitizer that knows 8128 stacks
+#else
+  constexpr int kLaunches = 20;
+#endif
+  const auto mappings = [] {
+    std::ifstream maps("/proc/self/maps");
+    return std::count(std::istreambuf_iterator<char>(maps), {}, '\n');
+  };
+  const Waiting waiting(driver);
+  int arrived = 0, flag = 0;
+  std::atomic<int> failed{0};
+  const auto before = mappings();
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kLaunches; ++t) {
+    threads.emplace_back([&] {
+      CUstream stream = nullptr;
+      driver.cuCtxSetCurrent(waiting.session.context);
+      driver.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+      int *arrived_pointer = &arrived, *flag_pointer = &flag;
+      failed += waiting.launch("hold", 1, 1024, Args(arrived_pointer, flag_pointer).get(),
+                               stream) != CUDA_SUCCESS;
+      driver.cuStreamDestroy(stream);
+    });
+  }
+  while (__atomic_load_n(&arrived, __ATOMIC_SEQ_CST) + failed < kLaunches) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  const auto during = mappings();
+  __atomic_store_n(&flag, 1, __ATOMIC_SEQ_CST);
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(failed.load(), 0);
+  EXPECT(during - before < kLaunches * 100);
+  if (kLaunches > 16) EXPECT(mappings() < during);  // what few launches need again is kept
+}
+
+HOST_TEST(host_threads_that_need_too_much_stack_are_told) {
+  const Waiting waiting(driver);
+  const CUstream stream = waiting.session.stream;
+  std::vector<int> out(64);
+  int* pointer = out.data();
+  int levels = 8;  // 512 KB, as much as CUDA gives
+  OK(waiting.launch("use_stack", 1, 64, Args(levels, pointer).get(), stream));
+  EXPECT_EQ(out[7], 36);
+  levels = 12;
+  EXPECT_EQ(waiting.launch("use_stack", 1, 64, Args(levels, pointer).get(), stream),
+            CUDA_ERROR_LAUNCH_FAILED);
+  EXPECT_EQ(host::take_fault(),
+            "use_stack: thread 7 of the block uses more than 640 KB of stack in block (0,0,0)");
   waiting.check_sums(64, stream);
 }
 

@@ -295,6 +295,22 @@ def test_complex() -> None:
     np.testing.assert_allclose(o, expected, rtol=1e-15)
 
 
+def test_standard_headers_and_cudas_qualifiers() -> None:
+    """libstdc++ and CUDA use some names in different ways."""
+    names = ("algorithm", "future", "memory")
+    text = "".join(f"#include <{name}>\n" for name in names) + kernel(
+        "auto p = std::make_unique<float>(twice(3.0f)); y[0] = *p;"
+    )
+    y = np.zeros(1, np.float32)
+    image = compile_("__device__ __noinline__ float twice(float);\n" + text + TWICE, "k")
+    with loaded(image) as module:
+        module.run("k", (1,), (1,), y, np.int32(0))
+    assert y[0] == 6
+
+
+TWICE = "__device__ __noinline__ float twice(float v) { return 2 * v; }\n"
+
+
 def test_layout_of_vector_types() -> None:
     sizes = {"char": 1, "short": 2, "int": 4, "long": 8, "longlong": 8}
     sizes |= {f"u{name}": size for name, size in sizes.items()} | {"float": 4, "double": 8}
@@ -458,6 +474,36 @@ def test_refused_headers(header: str) -> None:
     with pytest.raises(UnsupportedOnCpuError, match=r"my kernel\.cu:100") as caught:
         compile_(f"#include <{header}>\n{SAXPY}", "saxpy")
     assert "is not supported on the CPU" in str(caught.value)
+
+
+@pytest.mark.parametrize("checked", [False, True])
+def test_more_static_shared_memory_than_a_gpu_has(checked: bool) -> None:
+    text = """template <class T> __global__ void t(T* y) {
+      __shared__ T s[12001 / 2], r[12000 / 2];
+      s[threadIdx.x] = y[0]; r[threadIdx.x] = y[1];
+      __syncthreads();
+      y[threadIdx.x] = s[threadIdx.x / 2] + r[3];
+    }
+    __device__ float table[100000];
+    extern "C" __global__ void large(float* y) { table[threadIdx.x] = *y; *y = table[*y > 0]; }
+    """
+    source = Source(text, "my kernel.cu", line=100)
+    host.compile_shared_object(source, ["t<float>", "large"], checked=checked)
+    with pytest.raises(KernelCompileError) as caught:
+        host.compile_shared_object(source, ["t<double>"], checked=checked)
+    message = str(caught.value)
+    assert "my kernel.cu:101: error: 96000 bytes of static __shared__ memory" in message
+    assert "'s' (48000)" in message
+    assert "'r' (48000)" in message
+    assert "at most 49152" in message
+
+
+def test_static_shared_memory_outside_of_a_kernel() -> None:
+    text = "__shared__ float outside[20000];\n" + kernel(
+        "outside[threadIdx.x] = n; __syncthreads(); y[0] = outside[3];"
+    )
+    with pytest.raises(KernelCompileError, match=r"kernel\.cu:100: error: 80000 bytes .*'outside'"):
+        compile_(text, "k")
 
 
 def test_empty_asm_is_allowed() -> None:

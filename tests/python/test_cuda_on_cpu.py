@@ -427,6 +427,97 @@ def test_every_kernel_of_the_folder_is_run() -> None:
     assert len(there) >= 50
 
 
+# ---- Shared memory behind macros and in included files -------------------------------------------
+
+WHOLE = "extern __shared__ T name[]\n"
+MACROS = {
+    "a macro for all of it": f"#define SHARED(T, name) {WHOLE}",
+    "a macro for a part": "#define EXTERN extern\n#define SHARED(T, name) \\\n"
+    + WHOLE.replace("extern", "EXTERN"),
+    "a macro for the rest": "#define LOCAL __shared__\n#define SHARED(T, name) "
+    + WHOLE.replace("__shared__", "LOCAL"),
+}
+REVERSES = r"""extern "C" __global__ void k(const float* x, float* y) {
+  SHARED(float, s);
+  static __shared__ float copy[32];
+  s[threadIdx.x] = x[threadIdx.x];
+  copy[threadIdx.x] = 1;
+  __syncthreads();
+  y[threadIdx.x] = s[31 - threadIdx.x] * copy[threadIdx.x];
+}
+"""
+
+
+@pytest.mark.usefixtures("cpu")
+@pytest.mark.parametrize(
+    ("where", "debug"),
+    [
+        *((where, False) for where in (*MACROS, "an included macro", "an included function")),
+        ("an included function", True),
+    ],
+)
+def test_dynamic_shared_memory_is_found(where: str, debug: bool, tmp_path: Path) -> None:
+    text = MACROS.get(where, '#include "shared.h"\n') + REVERSES
+    header = next(iter(MACROS.values()))
+    if where == "an included function":
+        header = """extern __shared__ float all[];
+        __device__ float* get() { static __shared__ int n; n = 0; return all + n; }
+        #define SHARED(T, name) T* name = get()\n"""
+    (tmp_path / "shared.h").write_text(header)
+    (tmp_path / "k.cu").write_text(text)
+    kernel = jge.cuda_kernel(
+        tmp_path / "k.cu", "k", out_shape=lambda x: x, grid=1, block=32, shared_mem=128
+    )
+    x = np.arange(32, dtype=f4)
+    with jge.options(debug=debug):
+        np.testing.assert_array_equal(kernel(x), x[::-1])
+
+
+FORGETFUL = r"""
+extern __shared__ float outside[];
+extern "C" __global__ void k(const float* x, float* y, int n) {
+  extern __shared__ float s[];
+  if (n == 1) s[threadIdx.x] = x[threadIdx.x];
+  if (n == 2) outside[threadIdx.x] = x[threadIdx.x];
+  __syncthreads();
+  y[threadIdx.x] = n ? s[31 - threadIdx.x] : x[threadIdx.x];
+}
+"""
+NO_SHARED = "uses dynamic shared memory, and the launch has none: pass shared_mem="
+
+
+@pytest.mark.usefixtures("cpu")
+@pytest.mark.parametrize(
+    ("debug", "shared_mem", "message"),
+    [
+        (False, 0, f"k: {NO_SHARED}"),
+        (True, 0, f"<k>:[56]: {NO_SHARED}.* in block \\(0,0,0\\), thread \\(0,0,0\\)"),
+        (False, 16, "k: writes behind the 16 bytes of its dynamic shared memory"),
+        (True, 16, "<k>:[56]: writes 4 bytes at offset 16 of 'dynamic shared memory'"),
+    ],
+)
+def test_dynamic_shared_memory_that_was_not_asked_for(
+    debug: bool, shared_mem: int, message: str
+) -> None:
+    kernel = jge.cuda_kernel(
+        *(FORGETFUL, "k"), out_shape=lambda x, n: x, grid=1, block=32, shared_mem=shared_mem
+    )
+    x = np.arange(32, dtype=f4) + 1
+    with jge.options(debug=debug):
+        for n in (1, 2):
+            with pytest.raises(jax.errors.JaxRuntimeError, match=message):
+                kernel(x, n=n)
+        np.testing.assert_array_equal(kernel(x, n=0), x)  # declared, and not used
+
+
+@pytest.mark.usefixtures("cpu")
+def test_lines_stay_where_macros_hide_shared_memory() -> None:
+    text = MACROS["a macro for all of it"] + REVERSES.replace("copy[threadIdx.x] = 1", "wrong = 1")
+    kernel = jge.cuda_kernel(text, "k", out_shape=lambda x: x, grid=1, block=32, shared_mem=128)
+    with pytest.raises(jge.KernelCompileError, match=r":6:3: error: 'wrong'|:6:3: error: .wrong."):
+        kernel(np.zeros(32, f4))
+
+
 # ---- What ends a launch --------------------------------------------------------------------------
 
 ENDINGS = r"""
@@ -482,6 +573,103 @@ def test_a_launch_that_fails_says_where_and_the_next_one_runs(
         with pytest.raises(jax.errors.JaxRuntimeError, match=message):
             ending(n)
     np.testing.assert_array_equal(ending(9), np.tile(np.arange(64)[::-1], (2, 1)))
+
+
+# ---- Integer division ----------------------------------------------------------------------------
+
+DIVIDE = r"""
+template <class T> __global__ void divide(const T* x, const T* w, T* quotient, T* remainder) {
+  quotient[threadIdx.x] = x[threadIdx.x] / w[threadIdx.x];
+  remainder[threadIdx.x] = x[threadIdx.x] % w[threadIdx.x];
+}
+"""
+least4, least8 = -(1 << 31), -(1 << 63)
+# Dividend, divisor, quotient, remainder: as an H200 gave them.
+DIVISIONS = {
+    "int8": [(7, 0, -1, -1), (-7, 0, -1, -1), (-128, -1, -128, 0), (-7, 2, -3, -1)],
+    "uint8": [(7, 0, 255, 255), (0, 0, 255, 255), (200, 7, 28, 4)],
+    "int16": [(7, 0, -1, -1), (-7, 0, -1, -1), (-(1 << 15), -1, -(1 << 15), 0), (-7, 2, -3, -1)],
+    "uint16": [(7, 0, 65535, 65535), (0, 0, 65535, 65535), (65535, 256, 255, 255)],
+    "int32": [
+        *((7, 0, -1, -1), (-7, 0, -1, -1), (0, 0, -1, -1), (least4, 0, -1, -1)),
+        *((least4, -1, least4, 0), (7, -1, -7, 0), (-7, 2, -3, -1), (least4, 3, -715827882, -2)),
+    ],
+    "uint32": [
+        (7, 0, 2**32 - 1, 2**32 - 1),
+        (0, 0, 2**32 - 1, 2**32 - 1),
+        (2**32 - 1, 2, 2**31 - 1, 1),
+    ],
+    "int64": [
+        *((7, 0, 2**32 - 1, 2**32 - 1), (-7, 0, -1, -1), (0, 0, 2**32 - 1, 2**32 - 1)),
+        *((1 << 40, 0, -1, -1), (least8, 0, -1, -1), (least8, -1, least8, 0), (7, -1, -7, 0)),
+        (-(1 << 40), 1 << 20, -(1 << 20), 0),
+    ],
+    "uint64": [
+        *((7, 0, 2**32 - 1, 2**32 - 1), (1 << 40, 0, 2**64 - 1, 2**64 - 1)),
+        *((2**64 - 1, 0, 2**64 - 1, 2**64 - 1), (2**64 - 1, 1 << 32, 2**32 - 1, 2**32 - 1)),
+    ],
+}
+C_NAMES = {"int8": "signed char", "uint8": "unsigned char", "int16": "short", "int32": "int",
+           "uint16": "unsigned short", "uint32": "unsigned", "int64": "long long",
+           "uint64": "unsigned long long"}  # fmt: skip
+
+
+@functools.cache
+def division(debug: bool) -> Image:
+    names = [f"divide<{name}>" for name in C_NAMES.values()]
+    return host.compile_shared_object(Source(DIVIDE, "<divide>"), names, checked=debug)
+
+
+def divide(name: str, x: Any, w: Any, debug: bool) -> list[np.ndarray]:
+    image = division(debug)
+    (entry,) = (e for e in image.entries if e.expression == f"divide<{C_NAMES[name]}>")
+    kernel = jge.cuda_kernel(
+        {"cpu": image.data},
+        entry.expression,
+        params={f"p{i}": kind for i, kind in enumerate(entry.types)},
+        out_shape=lambda x, w: (x, x),
+        grid=1,
+        block=x.size,
+    )
+    with jax.enable_x64(True), jge.options(debug=debug):
+        return [np.asarray(result) for result in kernel(x, w)]
+
+
+@pytest.mark.usefixtures("cpu")
+@pytest.mark.skipif("clang" in host.identity(), reason="GCC's assembler; clang ends the launch")
+@pytest.mark.parametrize("name", DIVISIONS)
+def test_integer_division_gives_what_a_gpu_gives(name: str) -> None:
+    x, w, quotient, remainder = np.array(DIVISIONS[name], name).T
+    results = divide(name, x, w, debug=False)
+    np.testing.assert_array_equal(results, [quotient, remainder])
+
+
+@pytest.mark.usefixtures("cpu")
+@pytest.mark.parametrize("name", DIVISIONS)
+def test_debug_mode_finds_integer_divisions_that_have_no_result(name: str) -> None:
+    for row in DIVISIONS[name]:
+        if row[:2] in ((least4, -1), (least8, -1)) and "clang" in host.identity():
+            continue  # ends the process
+        x, w = np.array([row[:2]], name).T
+        if 0 in w or row in ((least4, -1, least4, 0), (least8, -1, least8, 0)):
+            what = "integer division by zero" if 0 in w else "the least integer is divided by -1"
+            with pytest.raises(jax.errors.JaxRuntimeError, match=f"<divide>:3: {what} in block"):
+                divide(name, x, w, debug=True)
+        else:
+            np.testing.assert_array_equal(divide(name, x, w, debug=True), [[row[2]], [row[3]]])
+
+
+@pytest.mark.usefixtures("cpu")
+def test_a_divisor_may_be_looked_at_afterwards() -> None:
+    kernel = jge.cuda_kernel(
+        r"""extern "C" __global__ void k(const int* x, const int* w, int* y) {
+          int quotient = x[threadIdx.x] / w[threadIdx.x];
+          if (w[threadIdx.x] == 0) quotient = 77;
+          y[threadIdx.x] = w[threadIdx.x] ? quotient : quotient + x[threadIdx.x] % w[threadIdx.x];
+        }""",
+        "k", out_shape=lambda x, w: x, grid=1, block=2,
+    )  # fmt: skip
+    np.testing.assert_array_equal(kernel(np.array([6, 6], i4), np.array([0, 2], i4)), [76, 3])
 
 
 # ---- Accesses and barriers that are checked ------------------------------------------------------

@@ -102,6 +102,10 @@ JGE_UNCHECKED static void check(uintptr_t at, size_t bytes, bool writes, const v
     }
   }
   if (at >= uintptr_t(__builtin_frame_address(0)) && at < stack_end) return;
+  if (stand_in && lies_in(at, bytes, uintptr_t(stand_in), kStandInBytes)) {
+    *launch->where = code;
+    fail(kLaunchFailed, JGE_NO_SHARED, nullptr, 0);
+  }
   const uintptr_t shared = uintptr_t(launch->shared);
   if (lies_in(at, bytes, shared, launch->shared_bytes)) return;
   // In a zone between two variables it is the nearer that was meant.
@@ -120,7 +124,7 @@ JGE_UNCHECKED static void check(uintptr_t at, size_t bytes, bool writes, const v
   }
   if (!in_zone) near = nullptr;
   if (!near && at >= uintptr_t(&__ehdr_start) && at < uintptr_t(&_end)) return;
-  // Where nobody has said what the parameters stand for, only what is ours can be judged.
+  // Without the parameters' ranges, only accesses near the image's own memory can be judged.
   const bool behind_shared = launch->shared_bytes > 0 && at - shared < launch->shared_bytes + 4096;
   if (near || behind_shared || launch->range_count > 0) {
     out_of_bounds(at, bytes, writes, code, near);

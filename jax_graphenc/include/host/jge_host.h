@@ -37,6 +37,7 @@
 // Below here dim3 and the vector types are known.
 #include "jge_thread.h"
 // Below here threadIdx is known, and a thread can fail.
+#include "jge_division.h"
 #include "jge_shared.h"
 #include "jge_wait.h"
 // Below here a thread can wait.

@@ -8,6 +8,7 @@ namespace jge {
 // The result of a launch that has failed. Where threads cannot go on, which the driver has said,
 // the block is added.
 JGE_UNCHECKED __attribute__((noinline, cold)) static int32_t failed(const Failure& failure) {
+  if (stand_in) drop_stand_in();
   if (failure.result != kSuccess) return failure.result;
   const size_t length = failure.message_size == 0 ? 0 : strlen(failure.message);
   if (length < failure.message_size) {
@@ -94,6 +95,10 @@ struct Launcher<void (*)(Args...)> {
     failure = &here;
     if (setjmp(here.escape) != 0) return failed(here);
     unpack<kernel>(false, {}, what->params, std::index_sequence_for<Args...>{});
+    if (stand_in && drop_stand_in()) {
+      snprintf(here.message, here.message_size, "%s", JGE_NO_SHARED);
+      return kLaunchFailed;
+    }
     return kSuccess;
   }
 

@@ -14,13 +14,18 @@
 #define __constant__
 // Of the OS thread, since a block's threads share one; implies static inside a function. Where
 // accesses are checked it is one for all, because the compiler watches over no other kind; then one
-// launch runs at a time (host_image.h).
+// launch runs at a time (host_image.h). Given on the command line where a source is preprocessed by
+// itself (compiler/host.py).
 #ifdef JGE_CHECKED
+#ifndef __shared__
 #define __shared__ static
+#endif
 // For what reads the driver's memory, which is none of the kernel's.
 #define JGE_UNCHECKED __attribute__((noinline, no_sanitize("kernel-address")))
 #else
+#ifndef __shared__
 #define __shared__ thread_local
+#endif
 #define JGE_UNCHECKED
 #endif
 #define __managed__
