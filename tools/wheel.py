@@ -3,8 +3,8 @@
     python tools/wheel.py                                  what `make wheel` does
     python tools/wheel.py -- tests/python/test_cli.py      other tests
 
-Both end up in dist/ if every check passes. The wheel must contain exactly the package's files, and an
-abi3 wheel may call only the stable ABI. auditwheel shows the oldest glibc that the wheel supports.
+Both end up in dist/ if every check passes. The wheel must contain exactly the package's files, and
+an abi3 wheel may call only the stable ABI. auditwheel shows the oldest glibc that it supports.
 Then the tool installs it into a new environment and runs the tests in a copy without the package's
 source. Needs build, abi3audit and auditwheel, and downloads the package's dependencies.
 """
