@@ -1,11 +1,11 @@
-"""What is asked of the measured values: ratios over the peers, and a few limits of our own."""
+"""Bars for the measured values: ratios to the peers, and a few absolute limits."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from harness import Row
+from records import Row
 
 OURS, BARE = "jge.graph", "FFI call"
 INDEPENDENT = {"work": "independent", "kernels": 64}
@@ -21,7 +21,7 @@ TWO = {"work": "sharded call", "kernels": 1000}
 Case = dict[str, Any]
 Get = Callable[..., float]
 
-# What is compared, and the value; the bar is "at least" or "at most" so much.
+# The comparison, "at least" or "at most", the limit, and the measured value.
 BARS: tuple[tuple[str, str, float, Callable[[Get], float]], ...] = (
     *(
         (f"{name}, {kind}: times faster than FFI calls", "at least", least, value)
@@ -104,10 +104,10 @@ BARS: tuple[tuple[str, str, float, Callable[[Get], float]], ...] = (
 
 
 def judge(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
-    """Each bar that was measured."""
+    """The bars whose values were measured."""
 
     def get(case: Case, way: str, kind: str, statistic: str = "median") -> float:
-        """Of the fastest way whose name begins so: Warp has several."""
+        """A statistic of a way; for Warp of the fastest of its modes."""
         wanted = {**case, "kind": kind}
         names = [way] if way != "Warp" else {r["way"] for r in rows if r["way"].startswith("Warp")}
         return min(r[statistic] for r in rows if wanted.items() <= r.items() and r["way"] in names)

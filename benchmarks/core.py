@@ -1,8 +1,8 @@
-"""Instructions that the core alone takes, counted by callgrind; and a soak test of warm runs.
+"""Instructions of a warm call in the core, counted by callgrind; and a soak test of warm runs.
 
-Builds benchmarks/core as a release, runs each case under valgrind and counts what is executed
-inside the one warm call. The driver is left out: the benchmark answers what a warm call asks of it
-at once, and fails if anything else is asked. Needs cmake, a C++ compiler and valgrind; no GPU.
+Builds benchmarks/core as a release, runs each case under valgrind and counts the instructions of a
+warm call. The driver is a stub that answers the calls of a warm run at once and fails on any other.
+Needs cmake, a C++ compiler and valgrind; no GPU.
 
     python benchmarks/core.py [--out result.json] [--soak] [--build FOLDER]
 """
@@ -23,7 +23,7 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 BUFFERS = ("rotate", "fresh", "shuffled")
 
-# Words for the program, nodes, the most instructions that are accepted, and whether per node.
+# Arguments of the program, nodes, the most instructions, and whether that is per node.
 CASES: list[tuple[tuple[str, ...], int, int | None, bool]] = [
     *(
         (("append", str(nodes), buffers), nodes, 700, True)
@@ -57,7 +57,7 @@ def build(folder: Path) -> Path:
 
 
 def instructions(program: Path, words: tuple[str, ...]) -> int:
-    """Instructions executed inside the function measured() of one run."""
+    """Instructions inside the function measured() of one run."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "callgrind.out")
         done = subprocess.run(
@@ -79,22 +79,12 @@ def instructions(program: Path, words: tuple[str, ...]) -> int:
 
 
 def version(*command: str) -> str:
-    """The first line that a tool says about itself."""
+    """The first line of a tool's version."""
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.split("\n")[0]
 
 
-def main() -> None:
-    """Prints the table; exits with 1 where a case takes more than is accepted."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, help="write the result here as JSON")
-    parser.add_argument("--soak", action="store_true", help="only make a million warm runs")
-    parser.add_argument("--build", type=Path, default=ROOT / "build" / "bench-core")
-    options = parser.parse_args()
-
-    program = build(options.build)
-    if options.soak:
-        raise SystemExit(subprocess.run([program, "soak", "1000000"]).returncode)
-
+def measure(program: Path) -> tuple[dict[str, Any], bool]:
+    """Prints and returns the counts of all cases, and whether one exceeds its limit."""
     results: dict[str, Any] = {}
     missed = False
     print(f"{'case':24} {'instructions':>12} {'per node':>9} {'at most':>14}")
@@ -105,6 +95,22 @@ def main() -> None:
         bar = "" if most is None else f"{most} {'per node' if per_node else 'in all'}"
         print(f"{name:24} {count:12} {count / nodes:9.1f} {bar:>14}")
         results[name] = {"instructions": count, "per_node": count / nodes, "at_most": bar or None}
+    return results, missed
+
+
+def main() -> None:
+    """Prints the table; exits with 1 if a case exceeds its limit."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, help="write the result here as JSON")
+    parser.add_argument("--soak", action="store_true", help="only make a million warm runs")
+    parser.add_argument("--build", type=Path, default=ROOT / "build" / "bench-core")
+    options = parser.parse_args()
+
+    program = build(options.build)
+    if options.soak:
+        raise SystemExit(subprocess.run([program, "soak", "1000000"]).returncode)
+
+    results, missed = measure(program)
     if options.out:
         result = {
             "benchmark": "instructions of one warm call of the core, driver excluded",

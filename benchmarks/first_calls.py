@@ -2,8 +2,8 @@
 
     python benchmarks/first_calls.py COUNT ...
 
-Each chain has a kernel of its own, so the first one also pays for what is loaded once. The last
-line is JSON: seconds of each step, by count.
+Each chain has its own kernel, so the first one also pays for one-time loading. The last line is
+JSON: seconds of each step, by count.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ import sys
 
 import jax
 import jax.numpy as jnp
-from harness import ADD
 from parts.first_call import timed
-from work import BLOCK, SIZE, Chain
+from work import ADD, BLOCK, SIZE, Chain
 
 import jax_graphenc as jge
 

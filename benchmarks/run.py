@@ -1,9 +1,9 @@
 """The benchmarks: regions of small kernels against XLA alone, bare FFI calls, Warp and raw graphs.
 
     python benchmarks/run.py [PART ...] [--out result.json]
-    python benchmarks/run.py --quick     only shows that all of it runs, also without a GPU
+    python benchmarks/run.py --quick     only shows that everything runs, also without a GPU
 
-In one process, alternating; every function is held to its right result. The ways are
+All ways run in one process, in turn, and every result is checked. The ways are
 
     jge.graph            a region
     cuda_kernel          the same kernels without one, in XLA's command buffers
@@ -13,9 +13,9 @@ In one process, alternating; every function is held to its right result. The way
     raw graph            ``cuGraphLaunch`` of one uncut graph
     CuPy graph           launches captured from a stream; needs cupy
 
-and what is measured of a call, in us: ``wall``, until its result is there; ``queued``, of ten in a
-row, each on the last one's result, so that the host's part is hidden; ``host``, until one that
-follows another at once is dispatched. ``tools/plot_results.py`` draws the result.
+and the measures of a call, in us: ``wall``, from the call to its result; ``queued``, per call of
+ten in a row, each on the previous result, which hides the host time; ``host``, to dispatch a call
+right after another. ``tools/plot_results.py`` draws the result.
 """
 
 from __future__ import annotations
@@ -32,18 +32,20 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import harness
 import jax
 import peers
 from bars import judge
+from harness import Setup
 from parts import PARTS
+from records import Row, as_json, environment
+from ways import AbsentError
 
 import jax_graphenc as jge
 
 
 def run_apart(name: str, flags: str, quick: bool) -> dict[str, Any]:
-    """The result of a part, from a process with other flags of XLA's."""
-    environment = {
+    """The result of a part, from a process with other XLA flags."""
+    variables = {
         **os.environ,
         "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {flags}",
         "XLA_PYTHON_CLIENT_PREALLOCATE": "false",  # this process has most of the memory
@@ -52,33 +54,38 @@ def run_apart(name: str, flags: str, quick: bool) -> dict[str, Any]:
         out = Path(folder, "out.json")
         command = [sys.executable, __file__, name, "--out", str(out)]
         subprocess.run(
-            command + ["--quick"] * quick, env=environment, check=True, stdout=subprocess.DEVNULL
+            command + ["--quick"] * quick, env=variables, check=True, stdout=subprocess.DEVNULL
         )
         return json.loads(out.read_text())
 
 
+def run_part(name: str, setup: Setup, absent: dict[str, str]) -> Iterable[Row]:
+    """The rows of a part, measured here or, where it needs other flags, in its own process."""
+    part = PARTS[name]
+    flags = getattr(part, "XLA_FLAGS", "")
+    if flags in os.environ.get("XLA_FLAGS", ""):
+        yield from part.run(setup)
+        return
+    apart = run_apart(name, flags, setup.quick)
+    absent |= apart["absent"]
+    setup.left_out += apart["left out"]
+    yield from apart["rows"]
+
+
 def run_parts(names: list[str], quick: bool) -> dict[str, Any]:
-    """Everything that was measured, also by a part that failed in the middle."""
+    """All measurements, including those of a part before it failed."""
     gpu = jax.default_backend() == "gpu"
     found, absent, failed = peers.find(gpu)
-    setup = harness.Setup(found, quick, gpu)
-    rows: list[harness.Row] = []
+    setup = Setup(found, quick, gpu)
+    rows: list[Row] = []
     seconds: dict[str, float] = {}
     for name in names:
-        part = PARTS[name]
-        flags = getattr(part, "XLA_FLAGS", "")
         start = time.perf_counter()
         try:
-            measured: Iterable[harness.Row] = part.run(setup)
-            if flags not in os.environ.get("XLA_FLAGS", ""):
-                apart = run_apart(name, flags, quick)
-                absent |= apart["absent"]
-                setup.left_out += apart["left out"]
-                measured = apart["rows"]
-            for row in measured:
+            for row in run_part(name, setup, absent):
                 rows.append({"part": name, **row})
                 show(row)
-        except harness.AbsentError as error:
+        except AbsentError as error:
             absent[name] = str(error)
             continue
         except Exception as error:
@@ -89,7 +96,7 @@ def run_parts(names: list[str], quick: bool) -> dict[str, Any]:
     return {
         "benchmark": "jax_graphenc",
         "quick": quick,
-        "environment": harness.environment(),
+        "environment": environment(),
         "absent": absent,
         "left out": setup.left_out,
         "failed": failed,
@@ -100,8 +107,8 @@ def run_parts(names: list[str], quick: bool) -> dict[str, Any]:
     }
 
 
-def show(row: harness.Row) -> None:
-    """One line of the table."""
+def show(row: Row) -> None:
+    """Prints a line of the table."""
     if "median" not in row:
         print(row)
         return
@@ -136,7 +143,7 @@ def main() -> None:
     if options.quick:
         print("tiny sizes: nothing above is a measurement")
     if options.out:
-        options.out.write_text(harness.as_json(result) + "\n")
+        options.out.write_text(as_json(result) + "\n")
     if result["failed"]:
         sys.exit("\n".join(f"{name} failed: {why}" for name, why in result["failed"].items()))
 

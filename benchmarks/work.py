@@ -1,8 +1,8 @@
-"""The work that is measured: two small kernels, and what is made of them.
+"""The measured works, made of two small kernels.
 
-Each work knows its case for the result file, its first argument, what so many calls must give, and
-how it is called: ``donate`` and ``feed`` make every call update one array; ``keep`` holds so many
-arguments alive that XLA must move the next ones.
+Each work has its case for the result file, its first argument, the result of a number of calls, and
+the way it is called: ``donate`` and ``feed`` make every call update one array; ``keep`` holds
+arguments alive, so that XLA must move the next ones.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from harness import ADD
 
 import jax_graphenc as jge
 from jax_graphenc.compiler.compile import compile_source
@@ -23,9 +22,17 @@ from jax_graphenc.compiler.source import Source
 SIZE = 4096
 BLOCK = 256
 ROW = 256  # floats that one block works on
-KEPT = 64  # more than anybody's cache has places
+KEPT = 64  # more than the places of any peer's cache
 
-# One block that takes as long as it is told to.
+# Small, so that the cost of a launch shows.
+ADD = r"""
+extern "C" __global__ void add(const float* x, float* out, float a, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) out[i] = x[i] + a;
+}
+"""
+
+# One block, whose time grows with n.
 SPIN = r"""
 extern "C" __global__ void spin(const float* x, float* out, float a, int n) {
   float value = x[threadIdx.x];
@@ -46,7 +53,7 @@ def cubin(source: str, symbol: str) -> bytes:
 
 
 def our_kernels() -> tuple[Kernel, Kernel]:
-    """``add`` and ``spin`` as the package calls them."""
+    """``add`` and ``spin`` as the package's kernels."""
     add = jge.cuda_kernel(
         ADD, "add", out_shape=lambda x, **_: x, grid=-(-SIZE // BLOCK), block=BLOCK
     )
@@ -56,7 +63,7 @@ def our_kernels() -> tuple[Kernel, Kernel]:
 
 @dataclass(frozen=True)
 class Chain:
-    """x + kernels: each kernel adds 1 to what the one before it left."""
+    """x + kernels: each kernel adds 1 to the previous result."""
 
     kernels: int
     moving: bool = False
@@ -120,7 +127,7 @@ class Loop:
 
 
 class Unfed:
-    """A work whose calls are given the same array, and leave it as it is."""
+    """A work whose calls take the same array and do not change it."""
 
     feed: ClassVar[bool] = False
     donate: ClassVar[bool] = False
@@ -129,7 +136,7 @@ class Unfed:
 
 @dataclass(frozen=True)
 class Independent(Unfed):
-    """Row i is x, i added so many times: kernels of one block that may run side by side."""
+    """Row i is x with i added repeatedly: kernels of one block that may run side by side."""
 
     kernels: int
     repetitions: int

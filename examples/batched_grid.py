@@ -1,14 +1,13 @@
 """A batch as the z axis of the grid: one launch instead of one per element.
 
-Heat spreads on a batch of plates. The kernel is written for all plates at once: it finds its plate
-by ``blockIdx.z``. With ``vmap="broadcast_all"``, ``jax.vmap`` calls it once, with the batch in
-front of every array, and ``grid=``, which is computed anew for these arrays, makes as many layers
-of blocks as there are plates. Nested batches work alike, since only the number of plates counts.
-(A grid has at most 65535 layers.)
+Heat spreads on a batch of plates. The kernel handles all plates at once: it finds its plate by
+``blockIdx.z``. With ``vmap="broadcast_all"``, ``jax.vmap`` calls it once, with the batch in front
+of every array, and computes ``grid=`` again for these arrays: a layer of blocks per plate. Nested
+batches work alike, because only the number of plates counts. (A grid has at most 65535 layers.)
 
-The default, ``vmap="nodes"``, takes any kernel: it launches it once per plate, all in one program,
-and the launches may run at once. Begin with the default. The z axis is for many elements so small
-that their launches take most of the time.
+The default, ``vmap="nodes"``, works for any kernel: it launches it once per plate, all in one
+program, and the launches may run at once. Begin with the default. The z axis is for many elements
+so small that their launches take most of the time.
 
     python examples/batched_grid.py
 
@@ -50,7 +49,7 @@ BLOCK = (16, 16)
 
 
 def grid(u: jax.ShapeDtypeStruct, rate: jax.ShapeDtypeStruct, *, width: int, height: int):
-    """Blocks for one plate, times plates: keywords are of one element, shapes of the batch."""
+    """Blocks of one plate, times plates: keywords are of one element, shapes of the batch."""
     plates = u.size // (width * height)
     return jge.cdiv(width, BLOCK[0]), jge.cdiv(height, BLOCK[1]), plates
 
@@ -74,7 +73,7 @@ def step_in_numpy(plate, rate):
 
 
 def count_nodes(function, *args) -> int:
-    """Launches, and copies if there are any, of a call of a jitted function."""
+    """Launches and copies in a call of a jitted function."""
     jge.reset_stats()
     with jge.options(use_graphs=False):
         jax.block_until_ready(jax.jit(function)(*args))
@@ -89,7 +88,7 @@ def main() -> int:
         one = partial(step, make(vmap))
         cases = {
             "24 plates": (jax.vmap(one), jax.vmap(step_in_numpy), plates, rates),
-            # "broadcast_all" repeats what is not batched; "nodes" shares it.
+            # "broadcast_all" repeats an unbatched array; "nodes" shares it.
             "24 plates, one rate": (
                 jax.vmap(one, (0, None)),
                 jax.vmap(step_in_numpy, (0, None)),

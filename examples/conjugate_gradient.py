@@ -7,16 +7,16 @@ equation for the temperature at each node: a sparse, symmetric system whose rows
     python examples/conjugate_gradient.py                  writes conjugate_gradient.png
     python examples/conjugate_gradient.py --size 50000     a finer mesh: so many nodes
 
-An iteration is three kernels. Two of them form the dot products along the way, since they have the
-vectors at hand anyway: each block leaves its part of the sum, and the blocks of the next kernel add
-the parts up. So no scalar ever leaves the GPU, nothing stands between the kernels, and a number of
-iterations is one region (``jge.graph``); ``jax.lax.while_loop`` runs regions until the residual is
-small. With ``jnp.vdot`` an iteration would be five passes over memory more, and three regions.
+An iteration is three kernels. Two of them also form the dot products of the vectors that they read:
+each block writes its part of the sum, and the blocks of the next kernel add the parts up. So no
+scalar leaves the GPU, no operation of XLA's runs between the kernels, and several iterations are
+one region (``jge.graph``); ``jax.lax.while_loop`` runs regions until the residual is small. With
+``jnp.vdot`` an iteration would take five more passes over memory, and three regions.
 
 The kernels run on the GPU or, where there is none, on the CPU, on a coarser mesh. The solution is
-put into the equations, compared with one by elimination, and must let out as much heat as it takes
-in; the exit status is 1 if any of these fails. ``jax.scipy.sparse.linalg.cg`` solves the same for
-comparison.
+put into the equations, compared with one by elimination, and must release as much heat as it takes
+in; the exit status is 1 if one of these checks fails. ``jax.scipy.sparse.linalg.cg`` solves the
+same for comparison.
 """
 
 from __future__ import annotations
@@ -123,17 +123,17 @@ extern "C" __global__ void turn(const double* __restrict__ r, const double* __re
 """
 
 BLOCK = 256
-LANES = 4  # a row has seven entries or so
+LANES = 4  # a row has about seven entries
 PER_REGION = 25  # iterations
 TOLERANCE = 1e-8  # of the residual, relative to the right side
-# What is accepted: of the true residual, from elimination in degrees, and of the heat that is lost.
+# Tolerances: the true residual, the degrees from elimination, and the heat that is lost.
 RESIDUAL, DEGREES, LOST = 2 * TOLERANCE, 1e-4, 1e-6
 BY_ELIMINATION = 100_000  # nodes; more take too long
 
 PLATE = 0.2, 0.1  # width and height in metres
 HOT, COLD = 100.0, 20.0  # degrees Celsius
 STEEL, COPPER, PLASTIC, HOLE = 15.0, 400.0, 0.2, 0.0  # conductivities in W/(m K)
-DISCS = (  # x, y and radius in metres, and what they are of
+DISCS = (  # x, y and radius in metres, and the material
     (0.035, 0.030, 0.016, HOLE),
     (0.045, 0.073, 0.017, COPPER),
     (0.085, 0.050, 0.018, PLASTIC),
@@ -146,7 +146,7 @@ DISCS = (  # x, y and radius in metres, and what they are of
 
 
 def blocks():
-    """Enough to fill a GPU, not more, since threads take several rows each; one on the CPU."""
+    """Enough to fill a GPU and no more, because a thread takes several rows; one on the CPU."""
     return 8 * jge.device_info().multiprocessors if jax.default_backend() == "gpu" else 1
 
 
@@ -187,18 +187,18 @@ class System(NamedTuple):
 
 
 class State(NamedTuple):
-    """Where the solver is: the solution, its residual, the direction, and r z and r r."""
+    """The solver's state: the solution, its residual, the direction, and r z and r r."""
 
     x: jax.Array
     r: jax.Array
     p: jax.Array
     dots: jax.Array  # (2,)
     squares: jax.Array  # (regions, PER_REGION): r r after each iteration
-    regions: jax.Array  # that have run
+    regions: jax.Array  # so far
 
 
 def start(system, iterations):
-    """The state at x = 0, with room for so many iterations."""
+    """The state at x = 0, with room for a number of iterations."""
     b, z = system.b, system.b / system.diagonal
     squares = jnp.zeros((jge.cdiv(iterations, PER_REGION), PER_REGION))
     return State(jnp.zeros_like(b), b, z, jnp.stack([b @ z, b @ b]), squares, jnp.int32(0))
@@ -219,7 +219,7 @@ def iterate(system, x, r, p, dots):
 
 
 def solve(system, state, until, iterate=iterate):
-    """Iterates until the residual is small enough, or for so many regions in all."""
+    """Iterates until the residual is small enough, or for a number of regions."""
     enough = TOLERANCE**2 * (system.b @ system.b)
 
     def region(state):
@@ -261,7 +261,7 @@ def material(points):
 
 
 def make_plate(nodes):
-    """A mesh of about so many nodes whose edges follow the discs, and its stiffness matrix."""
+    """A mesh of about that many nodes, with edges along the discs, and its stiffness matrix."""
     random = np.random.default_rng(0)
     wide, high = PLATE
     spacing = (wide * high / nodes) ** 0.5
@@ -282,7 +282,7 @@ def make_plate(nodes):
     corners = points[mesh.simplices]
     sides = np.roll(corners, 1, axis=1) - np.roll(corners, -1, axis=1)  # opposite to each corner
     area = abs(sides[:, 0, 0] * sides[:, 1, 1] - sides[:, 0, 1] * sides[:, 1, 0]) / 2
-    kept = (conductivity != HOLE) & (area > 1e-6 * spacing**2)  # the hull may have flat ones
+    kept = (conductivity != HOLE) & (area > 1e-6 * spacing**2)  # the hull may have flat triangles
     triangles, conductivity, sides, area = (
         array[kept] for array in (mesh.simplices, conductivity, sides, area)
     )
@@ -295,7 +295,7 @@ def make_plate(nodes):
 def make_system(plate):
     """The equations for free nodes, the temperatures of the others, and scipy's matrix.
 
-    The temperatures are (nodes,), nan where they are to be found.
+    The temperatures are (nodes,), nan where they are unknown.
     """
     x = plate.points[:, 0]
     given = np.select([x == 0, x == PLATE[0]], [HOT, COLD], np.nan)
@@ -308,7 +308,7 @@ def make_system(plate):
 
 
 def show(line=""):
-    """Progress, on one line that is written again and again; nothing where no one looks."""
+    """Shows progress on one line, if stderr is a terminal."""
     if sys.stderr.isatty():
         print(f"\r{line}\x1b[K", end="", file=sys.stderr, flush=True)
 
@@ -320,7 +320,7 @@ def timed(function, *arguments):
 
 
 def solve_and_show(system, regions):
-    """The solver's last state, and shows how far it is."""
+    """Solves, showing progress; returns the last state."""
     run = jax.jit(partial(solve, iterate=jge.graph(iterate, name="iterations")))
     state, norm = start(system, regions * PER_REGION), float(system.b @ system.b) ** 0.5
     residual, done = 1.0, 0
@@ -341,7 +341,7 @@ def measure(name, function, *arguments):
 
 
 def times_of_an_iteration(system, iterations):
-    """By name, seconds: of the three kernels one by one, as a region, and of JAX's own solver."""
+    """Seconds by name: the three kernels one by one, as a region, and JAX's own solver."""
     regions = min(4, iterations // PER_REGION)
     count = regions * PER_REGION
     state = start(system, count)
@@ -355,14 +355,14 @@ def times_of_an_iteration(system, iterations):
 
 
 def flows(plate, temperature):
-    """The heat that comes in on the left and goes out on the right, in W for a metre of depth."""
+    """The heat that enters on the left and leaves on the right, in W per metre of depth."""
     flow = plate.matrix @ temperature
     x = plate.points[:, 0]
     return flow[x == 0].sum(), -flow[x == PLATE[0]].sum()
 
 
 def draw(plate, temperature, residuals, out):
-    """Writes the temperature with lines along which heat flows, a piece of the mesh, residuals."""
+    """Writes the temperature with lines of heat flow, a piece of the mesh, and the residuals."""
     from matplotlib.collections import PolyCollection
     from matplotlib.figure import Figure
     from matplotlib.patches import Circle
@@ -435,7 +435,7 @@ def draw(plate, temperature, residuals, out):
 
 
 def draw_if_possible(out, draw, *arguments):
-    """What to say of the picture; matplotlib is not needed for anything else."""
+    """The picture's line in the output; only the picture needs matplotlib."""
     try:
         draw(*arguments, out)
     except ModuleNotFoundError as error:

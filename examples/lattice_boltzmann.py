@@ -1,22 +1,21 @@
 """Vortices behind a cylinder, by the lattice-Boltzmann method in one CUDA kernel.
 
-A channel with a cylinder in it, Reynolds number 100: the flow does not stay even but sheds
-vortices, one to each side in turn (a Karman vortex street). The set-up is the benchmark 2D-2 of
-Schaefer and Turek, "Benchmark computations of laminar flow around a cylinder", Notes on Numerical
-Fluid Mechanics 52 (1996). It publishes bounds for the Strouhal number, which says how often
-vortices come: 0.295 to 0.305.
+A channel with a cylinder in it, Reynolds number 100: the flow sheds vortices, one to each side in
+turn (a Karman vortex street). The set-up is the benchmark 2D-2 of Schaefer and Turek, "Benchmark
+computations of laminar flow around a cylinder", Notes on Numerical Fluid Mechanics 52 (1996). It
+publishes bounds for the Strouhal number, the frequency of the vortices: 0.295 to 0.305.
 
     python examples/lattice_boltzmann.py               writes lattice_boltzmann.png
     python examples/lattice_boltzmann.py --size 40     a finer lattice: 40 nodes across the cylinder
 
-At each node of the lattice nine numbers say how much fluid moves in which of nine directions
-(D2Q9). A step moves them to the neighbours and lets those that meet relax towards equilibrium. The
-kernel does both at once, and all boundary conditions. The steps between two readings of the forces
-on the cylinder are one region (``jge.graph``).
+Each node of the lattice has nine numbers: the fluid that moves in each of nine directions (D2Q9). A
+step moves them to the neighbours and relaxes those that meet towards equilibrium. The kernel does
+both at once, and all boundary conditions. The steps between two readings of the forces on the
+cylinder are one region (``jge.graph``).
 
-The kernel runs on the GPU or, where there is none, on the CPU, on a coarser lattice. It is
-compared with jax.numpy; fluid in a closed box must keep its mass; and the Strouhal number is held
-against the published one. The exit status is 1 if any of these fails.
+The kernel runs on the GPU or, where there is none, on the CPU, on a coarser lattice. It is compared
+with jax.numpy; fluid in a closed box must keep its mass; and the Strouhal number is held against
+the published one. The exit status is 1 if any of these fails.
 """
 
 from __future__ import annotations
@@ -118,7 +117,7 @@ stream_and_collide = jge.cuda_kernel(
     values={"width": lambda f: f.shape[2], "height": lambda f: f.shape[1]},
 )
 
-# The directions once more, for jax.numpy.
+# The directions again, for jax.numpy.
 CX = np.array([0, 1, 0, -1, 0, 1, -1, -1, 1])
 CY = np.array([0, 0, 1, 0, -1, 1, 1, -1, -1])
 BACK = np.array([0, 3, 4, 1, 2, 7, 8, 5, 6])
@@ -126,21 +125,21 @@ SHARE = np.array([4 / 9] + [1 / 9] * 4 + [1 / 36] * 4, np.float32)
 
 REYNOLDS = 100
 FASTEST = 0.1  # inflow in the middle of the channel, in nodes per step; sound has 0.58
-MEAN = FASTEST * 2 / 3  # the velocity U that Reynolds and Strouhal number are made with
+MEAN = FASTEST * 2 / 3  # the velocity U of the Reynolds and Strouhal numbers
 PUBLISHED = 0.295, 0.305  # the Strouhal number, Schaefer and Turek 1996, test case 2D-2
-# A cylinder made of nodes is no circle: what a coarse lattice may be off the published bounds.
+# A coarse cylinder is not round: the tolerance beyond the published bounds.
 FINE, OFF_WHERE_COARSE = 60, 0.03
 EVEN_AFTER = 30  # times diameter / U; by then the flow swings evenly
-DIFFERENCE, LOSS = 1e-5, 1e-5  # what is accepted, from jax.numpy and of the mass
+DIFFERENCE, LOSS = 1e-5, 1e-5  # tolerances: from jax.numpy, and of the mass
 RUNS = (
     3,
     20,
-)  # timed runs, of which the median counts: in these bounds, what fits into half a second
+)  # timed runs for a median: as many as fit into half a second, within these bounds
 
 
 @dataclass(frozen=True)
 class Flow:
-    """The benchmark's channel on a lattice with so many nodes across the cylinder."""
+    """The benchmark's channel on a lattice with that many nodes across the cylinder."""
 
     diameter: int
 
@@ -151,7 +150,7 @@ class Flow:
 
     @property
     def omega(self):
-        """How fast fluid relaxes, from the viscosity."""
+        """The relaxation rate, from the viscosity."""
         return 1 / (0.5 + 3 * MEAN * self.diameter / REYNOLDS)
 
     @property
@@ -170,9 +169,9 @@ class Flow:
         return equilibrium(1.0, jnp.asarray(vx), 0.0)
 
     def force_weights(self):
-        """What makes drag and lift coefficient of the fluid that is sent at the cylinder.
+        """The factor from fluid sent at the cylinder to drag and lift coefficients.
 
-        It comes back reversed, so the cylinder takes twice its momentum.
+        The fluid comes back reversed, so the cylinder takes twice its momentum.
         """
         solid = np.asarray(self.solid, bool)
         weights = np.zeros((2, 9, *self.shape), np.float32)
@@ -182,7 +181,7 @@ class Flow:
         return weights / (0.5 * MEAN**2 * self.diameter)
 
     def advance(self, f, solid, steps):
-        """So many steps by the kernel."""
+        """A number of steps by the kernel."""
 
         def step(_, f):
             return stream_and_collide(f, solid, omega=self.omega, inflow=FASTEST)
@@ -190,7 +189,7 @@ class Flow:
         return jax.lax.fori_loop(0, steps, step, f)
 
     def advance_in_numpy(self, f, solid, steps):
-        """The same in jax.numpy: whole planes are shifted, and the borders mended."""
+        """The same in jax.numpy: shifts whole planes and corrects the borders."""
         height = self.shape[0]
         y = (jnp.arange(height) + 0.5) / height
         inlet = 4 * FASTEST * y * (1 - y)
@@ -226,7 +225,7 @@ def moments(f):
 
 
 def equilibrium(density, vx, vy):
-    """What fluid of that density and velocity relaxes to: (9, ...)."""
+    """The equilibrium at a density and velocity: (9, ...)."""
     directions = zip(SHARE, CX, CY, strict=True)
     along = [(share, cx * vx + cy * vy) for share, cx, cy in directions]
     square = vx * vx + vy * vy
@@ -234,7 +233,7 @@ def equilibrium(density, vx, vy):
 
 
 def show(line=""):
-    """Progress, on one line that is written again and again; nothing where no one looks."""
+    """Shows progress on one line, if stderr is a terminal."""
     if sys.stderr.isatty():
         print(f"\r{line}\x1b[K", end="", file=sys.stderr, flush=True)
 
@@ -282,7 +281,7 @@ def vorticity(f, solid):
 def strouhal(times, lift):
     """Vortices of one side per diameter / U, from where the lift begins to rise above its mean.
 
-    Nothing while it does not swing evenly: where periods differ by more than a twentieth.
+    None if the swing is uneven: periods that differ by more than a twentieth.
     """
     late = times > times[-1] / 2
     times, lift = times[late], lift[late]
@@ -302,12 +301,12 @@ def timed(function, f):
 
 
 def measure(name, advance, flow, steps):
-    """Runs so many steps several times: what becomes of the flow, and seconds for one step."""
+    """Runs a number of steps several times: the flow after it, and seconds per step."""
     show(f"{name}: getting ready")
     solid = flow.solid
     run = jax.jit(lambda f: advance(f, solid, steps)).lower(flow.start()).compile()
     show(f"{name}: running")
-    result, _ = timed(run, flow.start())  # the first run loads and warms up
+    result, _ = timed(run, flow.start())  # the first run loads kernels and warms up
     seconds = []
     while len(seconds) < RUNS[0] or (len(seconds) < RUNS[1] and sum(seconds) < 0.5):
         seconds.append(timed(run, flow.start())[1])
@@ -315,7 +314,7 @@ def measure(name, advance, flow, steps):
 
 
 def loss_in_a_box(steps=200):
-    """The part of its mass that fluid in a closed box loses or gains in so many steps."""
+    """The relative change of mass of fluid in a closed box over a number of steps."""
     show("a closed box")
     box = Flow(10)
     solid = box.solid.at[:, [0, -1]].set(1)
@@ -367,7 +366,7 @@ def draw(flow, times, forces, number, pictures, out):
 
 
 def draw_if_possible(out, draw, *arguments):
-    """What to say of the picture; matplotlib is not needed for anything else."""
+    """The picture's line in the output; only the picture needs matplotlib."""
     try:
         draw(*arguments, out)
     except ModuleNotFoundError as error:

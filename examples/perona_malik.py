@@ -1,15 +1,15 @@
 """Smooths a photograph but keeps its edges, with three CUDA kernels in a loop of time steps.
 
-Brightness flows between neighbouring pixels as heat does, but hardly across edges: noise evens
-out, outlines stay (Perona and Malik, "Scale-space and edge detection using anisotropic diffusion",
-IEEE PAMI 12(7), 1990). Edges are looked for in a slightly smoothed picture, so that noise is not
-taken for one (Catte et al., SIAM J. Numer. Anal. 29(1), 1992).
+Brightness flows between neighbouring pixels as heat does, but hardly across edges: noise evens out,
+outlines stay (Perona and Malik, "Scale-space and edge detection using anisotropic diffusion", IEEE
+PAMI 12(7), 1990). Edges are found in a slightly smoothed picture, so that noise is not taken for
+one (Catte et al., SIAM J. Numer. Anal. 29(1), 1992).
 
     python examples/perona_malik.py                            a noisy photograph; writes demo.png
     python examples/perona_malik.py --image me.jpg --noise 0 --out smooth.png
 
-The same function runs twice inside ``jax.jit``: as it is, so that XLA calls three kernels in each
-step, and as a region (``jge.graph``), so that all steps are one custom call. The kernels run on the
+The same function runs twice inside ``jax.jit``: as it is, where XLA calls three kernels in each
+step, and as a region (``jge.graph``), where all steps are one custom call. The kernels run on the
 GPU or, where there is none, on the CPU. Both results are compared with the same algorithm in
 jax.numpy; the exit status is 1 if they disagree.
 """
@@ -102,8 +102,8 @@ extern "C" __global__ void diffuse(const float* __restrict__ rgb,
 CONTRAST = 0.01  # the step in luminance at which conductance is 1/2; full scale is 1
 DT = 0.2  # time step; the scheme is stable up to 1/4
 BLOCK = (32, 16)  # a warp is a row of the block
-RUNS = 3, 20  # timed runs, of which the median counts: in these bounds, what fits into a second
-TOLERANCE = 1e-4  # the largest difference from jax.numpy that is accepted
+RUNS = 3, 20  # timed runs for a median: as many as fit into a second, within these bounds
+TOLERANCE = 1e-4  # the tolerance of differences from jax.numpy
 
 
 def grid(image, *_, **__):
@@ -159,13 +159,13 @@ def timed(function, *arguments):
 
 
 def measure(name, function, rgb, console):
-    """Compiles and runs a function: its result, times in seconds, and what was counted."""
+    """Compiles and runs a function: its result, times in seconds, and the package's counts."""
     with console.status(f"{name}: getting ready") as progress:
         jge.reset_stats()
         run, ready_s = timed(lambda: jax.jit(function).lower(rgb).compile())
         compiled = jge.stats()["compiled"]
         progress.update(f"{name}: running")
-        result, _ = timed(run, rgb)  # the first run loads and warms up
+        result, _ = timed(run, rgb)  # the first run loads kernels and warms up
         seconds = []
         while len(seconds) < RUNS[0] or (len(seconds) < RUNS[1] and sum(seconds) < 1):
             jge.reset_stats()
@@ -182,7 +182,7 @@ def measure(name, function, rgb, console):
 
 
 def load(path, noise):
-    """A photograph as (3, height, width), float32, 0 to 1, with noise of that deviation."""
+    """A photograph as (3, height, width), float32, 0 to 1, with noise."""
     photograph = ImageOps.exif_transpose(Image.open(path)).convert("RGB")
     rgb = np.asarray(photograph, np.float32).transpose(2, 0, 1) / 255
     rgb += np.random.default_rng(seed=0).normal(0, noise, rgb.shape)
@@ -190,7 +190,7 @@ def load(path, noise):
 
 
 def draw(before, after, iterations, out):
-    """Writes the picture before and after and the edges that were found, each with a detail."""
+    """Writes the picture before and after, and its edges, each with a detail."""
     panels = {
         "Before": before.transpose(1, 2, 0),
         f"After {iterations} iterations": after.transpose(1, 2, 0).clip(0, 1),
@@ -198,7 +198,7 @@ def draw(before, after, iterations, out):
     }
     height, width = before.shape[1:]
     detail = np.s_[height // 25 : height * 2 // 5, width * 7 // 25 : width * 19 // 25]
-    ratios = height / width, 0.75 * height / width  # of a panel's height to its width
+    ratios = height / width, 0.75 * height / width  # a panel's height over its width
     figure = Figure(figsize=(12, 4 * sum(ratios) + 0.25), dpi=150, layout="constrained")
     columns = figure.subplots(2, 3, gridspec_kw={"height_ratios": ratios}).T
     for (title, image), (whole, part) in zip(panels.items(), columns, strict=True):

@@ -1,8 +1,8 @@
 """Trains a network whose norm and activation are CUDA kernels, with their derivatives in CUDA too.
 
-Points on two spirals that wind around each other are to be told apart. The network is written for
-one point, with RMS norms (Zhang and Sennrich, 2019) and SwiGLU activations (Shazeer, 2020) that
-are kernels; matrix products and the optimizer, Adam, are jax.numpy.
+The network separates points on two spirals that wind around each other. It is written for one
+point, with RMS norms (Zhang and Sennrich, 2019) and SwiGLU activations (Shazeer, 2020) that are
+kernels; matrix products and the optimizer, Adam, are jax.numpy.
 
     python examples/train_network.py                          writes train_network.png
     python examples/train_network.py --size 64 --steps 1000
@@ -12,12 +12,12 @@ are kernels; matrix products and the optimizer, Adam, are jax.numpy.
   one launch, with a block for each row.
 - ``reference=`` is the same function in jax.numpy, for comparison.
 
-A region (``jge.graph``) has nothing to gather here, since a matrix product stands between any two
-kernels; it is timed to show that.
+A region (``jge.graph``) gains nothing here, because a matrix product runs between any two kernels;
+it is timed to show that.
 
 The kernels run on the GPU or, where there is none, on the CPU. The gradients are compared with
-those of the same network in jax.numpy, and the trained network must know points that it has not
-seen; the exit status is 1 if either fails.
+those of the same network in jax.numpy, and the trained network must classify unseen points; the
+exit status is 1 if either fails.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def swiglu_in_numpy(gate, value, **_):
     return jax.nn.silu(gate) * value
 
 
-# A block for each row. Rows are the batch, so there is one where jax.vmap is not at work.
+# A block for each row. Rows are the batch, so there is one without jax.vmap.
 kernel = partial(
     jge.cuda_kernel,
     CUDA,
@@ -128,18 +128,18 @@ for forward, backward in (rms_norm, rms_norm_backward), (swiglu, swiglu_backward
         lambda inputs, dout, columns, backward=backward: backward(*inputs, dout, columns=columns),
     )
 
-LEARNING_RATE = 3e-3  # for a width of 32; less where it is wider
-# What is accepted: of gradients, relative to the largest of each array, and of points known.
+LEARNING_RATE = 3e-3  # for a width of 32; less for wider networks
+# Tolerances: of gradients, relative to each array's largest, and of the fraction right.
 DIFFERENCE, KNOWN = 1e-4, 0.95
-PER_CALL = 10  # steps between two looks at the loss
+PER_CALL = 10  # steps between two readings of the loss
 RUNS = (
     3,
     20,
-)  # timed runs, of which the median counts: in these bounds, what fits into half a second
+)  # timed runs for a median: as many as fit into half a second, within these bounds
 
 
 def spirals(random, count, turns):
-    """Points on two spirals, (count, 2), and which one each is on, (count,): 1 or -1."""
+    """Points on two spirals, (count, 2), and the spiral of each, (count,): 1 or -1."""
     side = np.where(np.arange(count) % 2, 1, -1)
     angle = 2 * np.pi * turns * np.sqrt(random.uniform(0.02, 1, count))
     radius = side * angle / (2 * np.pi * turns)
@@ -149,7 +149,7 @@ def spirals(random, count, turns):
 
 
 def initial(random, width, layers):
-    """The network's parameters; the hidden layers are twice as wide as what goes between them."""
+    """The network's parameters; hidden layers are twice as wide as the layers between them."""
 
     def matrix(rows, columns, scale=1.0):
         return jnp.asarray(random.normal(0, scale * columns**-0.5, (rows, columns)), jnp.float32)
@@ -172,7 +172,7 @@ def initial(random, width, layers):
 
 
 def network(parameters, point, norm=rms_norm, activation=swiglu):
-    """How much one point, (2,), looks as if it were on spiral 1 rather than -1."""
+    """The network's score of one point, (2,), for spiral 1 against spiral -1."""
     x = parameters["in"] @ point + parameters["shift"]
     for layer in parameters["layers"]:
         y = norm(x, layer["gain"])
@@ -190,13 +190,13 @@ def loss(parameters, points, sides, network=network):
 
 
 def known(parameters, points, sides):
-    """The part of the points that are on the side where the network says they are."""
+    """The fraction of points that the network classifies right."""
     each = jax.vmap(network, (None, 0))(parameters, points)
     return jnp.mean(each * sides > 0)
 
 
 def train(state, points, sides, steps, loss=loss):
-    """So many steps of Adam on all points: parameters, moments and count, and the losses."""
+    """Steps of Adam on all points: parameters, moments and count, and the losses."""
     learning_rate = LEARNING_RATE * (32 / state[0]["gain"].size) ** 0.5
 
     def step(state, _):
@@ -220,7 +220,7 @@ def untrained(parameters):
 
 
 def show(line=""):
-    """Progress, on one line that is written again and again; nothing where no one looks."""
+    """Shows progress on one line, if stderr is a terminal."""
     if sys.stderr.isatty():
         print(f"\r{line}\x1b[K", end="", file=sys.stderr, flush=True)
 
@@ -232,12 +232,12 @@ def timed(function, *arguments):
 
 
 def measure(name, loss, state, points, sides):
-    """Training, compiled for so many points, its custom calls, and seconds for a step of it."""
+    """The compiled training, its custom calls, and seconds per step."""
     show(f"{name}: getting ready")
     function = partial(train, steps=PER_CALL, loss=loss)
     run = jax.jit(function).lower(state, points, sides).compile()
     show(f"{name}: running")
-    timed(run, state, points, sides)  # the first run loads and warms up
+    timed(run, state, points, sides)  # the first run loads kernels and warms up
     seconds = []
     while len(seconds) < RUNS[0] or (len(seconds) < RUNS[1] and sum(seconds) < 0.5):
         seconds.append(timed(run, state, points, sides)[1])
@@ -246,7 +246,7 @@ def measure(name, loss, state, points, sides):
 
 
 def largest_difference(parameters, points, sides):
-    """Of the gradients from those in jax.numpy, each array relative to its largest element."""
+    """The gradients' largest error against jax.numpy, relative to each array's largest element."""
     show("gradients")
     with jax.default_matmul_precision("highest"):  # a GPU would round to ten bits
         cuda, reference = (
@@ -258,7 +258,7 @@ def largest_difference(parameters, points, sides):
 
 
 def train_and_show(run, state, seen, unseen, calls):
-    """The state at the end, losses, parts known of unseen points, and two sets of parameters."""
+    """The final state, losses, fractions right of unseen points, and two sets of parameters."""
     count_known = jax.jit(known)
     losses, parts, kept = [], [], []
     for call in range(1, calls + 1):
@@ -273,7 +273,7 @@ def train_and_show(run, state, seen, unseen, calls):
 
 
 def draw(losses, parts, kept, unseen, out):
-    """Writes the loss, and where the network sees which spiral, early and at the end."""
+    """Writes the loss, and the network's map of the spirals, early and at the end."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(15, 4.8), dpi=130, layout="constrained")
@@ -308,7 +308,7 @@ def draw(losses, parts, kept, unseen, out):
 
 
 def draw_if_possible(out, draw, *arguments):
-    """What to say of the picture; matplotlib is not needed for anything else."""
+    """The picture's line in the output; only the picture needs matplotlib."""
     try:
         draw(*arguments, out)
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""Gathers what tools/gpu.sh left in its working folder into one JSON file."""
+"""Collects the results in the working folder of tools/gpu.sh into one JSON file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def last_matching(text: str, pattern: str) -> str | None:
-    """The last line that a pattern is found in."""
+    """The last line that matches a pattern."""
     return next((x.strip() for x in reversed(text.splitlines()) if re.search(pattern, x)), None)
 
 
@@ -24,14 +24,14 @@ def main() -> None:
             "summary": last_matching(text, r"\d+ passed|ERROR SUMMARY"),
         }
     demo = work / "demo.txt"
-    # Where the picture was put is the machine's business.
+    # The picture's folder depends on the machine.
     shown = demo.read_text().replace(f"{target.parent}/", "") if demo.is_file() else None
     result = {
         "steps": steps,
         "demo": shown.splitlines() if shown else None,
         "benchmarks": {p.stem: json.loads(p.read_text()) for p in sorted(work.glob("*.json"))},
     }
-    # A row of a table is a line: there are many.
+    # One line per row of a table.
     text = re.sub(
         r"\{[^{}\[\]]*\}",
         lambda row: " ".join(row[0].split()),

@@ -1,18 +1,18 @@
-"""docs/errors.md, made true: runs every bad input that stands there and writes down what it gives.
+"""Keeps docs/errors.md true: runs every bad input on the page and writes its message there.
 
-    python tools/error_table.py            # writes the page anew
+    python tools/error_table.py            # updates the page
     python tools/error_table.py --check    # only compares; 1 if the page is stale
 
-The page is its own source. Under a heading of the third level, a block of Python is run behind the
-page's first one, and what it raises or warns of replaces what stands under it; so a new case is a
-heading and a block. Comments set more, for one case or, under a heading of the second level, for
-all:
+The page is its own source. A block of Python under a heading of the third level runs after the
+page's first block, and its errors and warnings replace those below it; so a new case is a heading
+and a block. Comments set more, for one case or, under a heading of the second level, for all of its
+cases:
 
-    <!-- environment: NAME=value ... -->  variables of the process, which is then one of its own
-    <!-- alone -->                        a process of its own that begins with nothing
-    <!-- needs: nvrtc -->                 kept as it is where that is missing; also: no-gpu
+    <!-- environment: NAME=value ... -->  environment variables of a separate process
+    <!-- alone -->                        a separate process without the page's first block
+    <!-- needs: nvrtc -->                 skipped where that is missing; also: no-gpu
 
-The index between `<!-- index -->` and `<!-- end -->` is made of the messages.
+The tool makes the index between `<!-- index -->` and `<!-- end -->` from the messages.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 PAGE = Path(__file__).parents[1] / "docs" / "errors.md"
-FILE = "simulation.py"  # what the blocks are called in messages
-HOME = "/home/you"  # stands for the folder that they run in
+FILE = "simulation.py"  # the blocks' file name in messages
+HOME = "/home/you"  # replaces the folder that they run in
 
 CASE = re.compile(
     r"^### (?P<title>[^\n]+)\n(?P<comments>(?:\n*<!--[^\n]*-->)*)(?:\n(?!```|#)[^\n]*)*?\n"
@@ -47,7 +47,7 @@ SECTION = re.compile(
 
 @dataclass
 class Case:
-    """A bad input, as the page has it."""
+    """A bad input on the page."""
 
     section: str
     title: str
@@ -60,7 +60,7 @@ class Case:
 
 
 def read(page: str) -> tuple[str, list[Case]]:
-    """The code that all cases begin with, and the cases."""
+    """The page's first block, and the cases."""
     [prelude] = re.findall(r"```python\n(.*?)```", page[: page.index("\n## ")], re.S)
     cases = []
     sections = list(SECTION.finditer(page))
@@ -88,7 +88,7 @@ def read(page: str) -> tuple[str, list[Case]]:
 
 
 def run_all(prelude: str, cases: list[Case]) -> dict[str, list[dict[str, str]] | None]:
-    """What each case raises or warns of; ``None`` for those that cannot be run here."""
+    """The errors and warnings of each case; ``None`` for cases that cannot run here."""
     batches: dict[str, list[Case]] = {}
     for i, case in enumerate(cases):
         batches.setdefault(f"{i if case.alone else ''}{case.environment}", []).append(case)
@@ -101,13 +101,13 @@ def run_all(prelude: str, cases: list[Case]) -> dict[str, list[dict[str, str]] |
 
 
 def run_batch(prelude: str, cases: list[Case]) -> dict[str, list[dict[str, str]] | None]:
-    """Cases of one process."""
+    """Runs the cases of one process."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder).resolve()
         environment = {
             **{k: v for k, v in os.environ.items() if not k.startswith(("JAX_", "XLA_"))},
             "JAX_PLATFORMS": "cpu",
-            "JAX_TRACEBACK_FILTERING": "off",  # JAX notes at each error that it is on
+            "JAX_TRACEBACK_FILTERING": "off",  # filtering would add a note to each error
             "JAX_GRAPHENC_CACHE_DIR": str(home / ".cache"),
             **{k: v.replace(HOME, str(home)) for k, v in cases[0].environment.items()},
         }
@@ -134,7 +134,7 @@ def run_batch(prelude: str, cases: list[Case]) -> dict[str, list[dict[str, str]]
 
 
 def run_here(given: str) -> None:
-    """Runs cases in this process, and prints what they gave."""
+    """Runs cases in this process, and prints their errors and warnings."""
     task = json.loads(given)
     warnings.simplefilter("ignore")
     base = {"__name__": "__main__"}
@@ -145,7 +145,7 @@ def run_here(given: str) -> None:
     print()
     print(json.dumps(told))
     sys.stdout.flush()
-    os._exit(0)  # some leave things half done
+    os._exit(0)  # some cases leave work unfinished
 
 
 def execute(code: str, names: dict[str, object], filename: str) -> None:
@@ -177,7 +177,7 @@ def run_one(case: dict[str, str], names: dict[str, object]) -> list[dict[str, st
 
 
 def name_of(kind: type) -> str:
-    """The public name, or that of the nearest base that has one."""
+    """The public name of a class or of its nearest public base."""
     import jax
 
     ours = sys.modules.get("jax_graphenc")
@@ -210,7 +210,7 @@ def missing(needs: list[str]) -> bool:
     return False
 
 
-# What differs between machines and versions, in this order.
+# Patterns that differ between machines and versions, replaced in this order.
 VARIES = (
     (r"\((g\+\+|NVRTC|nvcc)[^\n]*\):$", r"(\1 ...):"),
     (r"\((g\+\+|NVRTC)\S* [^\n]*?: ", r"(\1 ...: "),
@@ -219,7 +219,7 @@ VARIES = (
     (r"0x[0-9a-f]{6,}", "0x..."),
     (r"graph-\d+-", "graph-1234-"),
     (r"\(\d+ threads\)", "(8 threads)"),
-    # JAX's partitioner shows a traceback, and the place of the call, as text.
+    # JAX's partitioner adds a traceback and the place of the call as text.
     (r"^ *File [^\n]*\n(?: [^\n]*\n)*", ""),
     (r"\n+=== Source Location Trace: ===(?s:.*)", ""),
     (r"\n+Suspected Python Code Location(?s:.*)", ""),
@@ -228,13 +228,13 @@ COMPILER_ERROR = re.compile(r": (?:fatal )?[Ee]rror: |: error ")
 
 
 def normalized(message: str, home: str) -> str:
-    """A message without what differs between machines and versions."""
+    """A message without parts that differ between machines and versions."""
     message = message.replace(home, HOME)
     for pattern, by in VARIES:
         message = re.sub(pattern, by, message, flags=re.M)
     lines = message.split("\n")
     if "does not compile for" in message:
-        # A compiler's words are its own: its first error, with the line, stands for them.
+        # Compilers word errors differently: keep the first error and its line.
         first = next(i for i, line in enumerate(lines) if COMPILER_ERROR.search(line))
         excerpt = [line for line in lines[first + 1 : first + 3] if line.startswith(" ")]
         lines = lines[: first + 1] + [re.sub(r"^ *\d* *\|", "    ", line) for line in excerpt]
@@ -245,7 +245,7 @@ def normalized(message: str, home: str) -> str:
 
 
 def written(page: str, cases: list[Case], told: dict[str, list[dict[str, str]] | None]) -> str:
-    """The page with what the cases gave."""
+    """The page with the cases' errors and warnings."""
     out, at = [], 0
     for case in cases:
         out.append(page[at : case.start])
@@ -262,7 +262,7 @@ def written(page: str, cases: list[Case], told: dict[str, list[dict[str, str]] |
     return f"{page[:begin]}\n{index(page, cases)}{page[end:]}"
 
 
-# What stands before the words of a message: a status, the kernel, a place in its source.
+# Prefixes of a message: a status, the kernel, a place in its source.
 IN_FRONT = re.compile(
     r"[A-Z_]+: (?=jax_graphenc|custom_partitioner)|jax_graphenc: |custom_partitioner: .*:$|"
     r"kernel '[^']*':? |kernel \w+\([^)]*\):? |\"[^\"]*\" in \S+ |"
@@ -273,7 +273,7 @@ LONGEST = 90  # characters of a message in the index
 
 
 def index(page: str, cases: list[Case]) -> str:
-    """A row per message, by its first words, with the cases that give it."""
+    """A row per message, by its first words, with links to its cases."""
     found: dict[tuple[str, str], list[str]] = {}
     for case in cases:
         here = page[page.index(f"\n### {case.title}\n") + 3 :]
@@ -291,7 +291,7 @@ def index(page: str, cases: list[Case]) -> str:
 
 
 def first_words(message: str) -> str:
-    """How a message begins, without what stands before its words."""
+    """The beginning of a message after its prefixes."""
     lines = iter(message.split("\n"))
     words = ""
     while not words:
@@ -304,7 +304,7 @@ def first_words(message: str) -> str:
 
 
 def anchor(title: str) -> str:
-    """As GitHub and MyST make it of a heading."""
+    """The anchor that GitHub and MyST make of a heading."""
     return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
 
 

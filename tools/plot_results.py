@@ -2,9 +2,9 @@
 
     python tools/plot_results.py [results.json] [--out docs/images]
 
-Without a file it takes the newest of benchmarks/results. It may be what ``run.py`` wrote, or what
-``tools/gpu.sh`` gathered. A figure whose rows are not there is left out. The same file always gives
-the same drawing. Needs matplotlib.
+Without a file it takes the newest of benchmarks/results. The file is the output of ``run.py`` or of
+``tools/gpu.sh``. A figure without rows is left out. The same file always gives the same drawing.
+Needs matplotlib.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ RESULTS = ROOT / "benchmarks" / "results"
 
 Row = dict[str, Any]
 
-# All figures but those of host time and of the first call show the time per call of ten in a row.
+# The measure of all figures but those of host time and of the first call.
 MEASURE = "queued"
 
-# By way: its name in a figure, and its colour, dark enough for text on white.
+# The name and the color of each way, dark enough for text on white.
 WAYS = {
     "jge.graph": ("jge.graph", "#0072b2"),
     "cuda_kernel": ("cuda_kernel, jax.jit alone", "#8250df"),
@@ -41,8 +41,8 @@ WAYS = {
 INK, FAINT = "#24292f", "#8c959f"
 
 STYLE = {
-    "svg.hashsalt": "jax_graphenc",  # or the names of elements are random
-    "svg.fonttype": "none",  # text stays text: small, to be searched and read aloud
+    "svg.hashsalt": "jax_graphenc",  # otherwise the names of elements are random
+    "svg.fonttype": "none",  # keep text as text: smaller, searchable and readable aloud
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans", "Verdana", "sans-serif"],  # the first gives the widths
     "font.size": 10,
@@ -55,7 +55,7 @@ STYLE = {
     "text.color": INK,
     "xtick.color": INK,
     "ytick.color": INK,
-    # White also where the page is dark, so that nothing depends on the page.
+    # White on dark pages too.
     "figure.facecolor": "white",
     "savefig.facecolor": "white",
 }
@@ -77,7 +77,7 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def run_of(result: dict[str, Any]) -> dict[str, Any] | None:
-    """The rows and the environment, by themselves or in what was gathered; None without any."""
+    """The result with rows and environment, alone or inside a collected one; None without rows."""
     gathered = result.get("benchmarks", {})
     for run in (result, gathered.get("benchmarks", {})):
         if "rows" in run:
@@ -90,7 +90,7 @@ def select(rows: Sequence[Row], **case: Any) -> list[Row]:
 
 
 def by_way(rows: Sequence[Row], x: str) -> dict[str, list[Row]]:
-    """A line per way, in the order of WAYS; of Warp's modes the fastest at each point."""
+    """The rows of each way, in the order of WAYS; for Warp the fastest mode at each point."""
     lines: dict[str, dict[Any, Row]] = {}
     for row in rows:
         way = row["way"].split(",")[0] if row["way"].startswith("Warp") else row["way"]
@@ -289,7 +289,7 @@ def first_call(rows: Sequence[Row]) -> Figure | None:
 
 
 def largest(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
-    """The cases of most kernels, by what they are called in the overview."""
+    """The cases with the most kernels, by their name in the overview."""
     cases: dict[str, dict[str, Any]] = {}
     if independent := select(rows, work="independent"):
         count = max(row["kernels"] for row in independent)
@@ -310,7 +310,7 @@ def largest(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
 
 
 def most_bodies(loop: Sequence[Row]) -> int:
-    """The number of iterations of the loop with most kernels in each."""
+    """The iterations of the loop with the most kernels per iteration."""
     return max(loop, key=lambda row: row["kernels per iteration"])["iterations"]
 
 
@@ -322,22 +322,7 @@ def overview(rows: Sequence[Row]) -> Figure | None:
     figure, (axes,) = panels("Small kernels: time per call, calls in a row", 1)
     figure.subplots_adjust(left=0.27, right=0.86, top=0.74)
     for y, ways in enumerate(cases.values()):
-        axes.axhline(-y, color="#eaeef2", linewidth=8, zorder=0)
-        for way, (row,) in ways.items():
-            colour = WAYS[way][1]
-            ours = way == "jge.graph"
-            axes.plot([row["quartile_1"], row["quartile_3"]], [-y, -y], color=colour, linewidth=2)
-            axes.plot(row["median"], -y, "o", color=colour, markersize=9 if ours else 6)
-        if "FFI call" in ways and "jge.graph" in ways:
-            (other,), (ours_,) = ways["FFI call"], ways["jge.graph"]
-            times = other["median"] / ours_["median"]
-            axes.annotate(
-                f"FFI calls take\n{times:.1f} times as long",
-                (1.02, -y),
-                xycoords=("axes fraction", "data"),
-                fontsize=9,
-                verticalalignment="center",
-            )
+        overview_row(axes, -y, ways)
     axes.set_yticks([-y for y in range(len(cases))], list(cases))
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
@@ -347,13 +332,36 @@ def overview(rows: Sequence[Row]) -> Figure | None:
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_xlabel("µs of a call (log)")
     axes.set_ylim(-len(cases) + 0.5, 0.5)
-    shown = [way for way in WAYS if any(way in ways for ways in cases.values())]
+    legend(figure, [way for way in WAYS if any(way in ways for ways in cases.values())])
+    return figure
+
+
+def overview_row(axes: Axes, y: float, ways: dict[str, list[Row]]) -> None:
+    """The ways of a case on one line, with the ratio of FFI calls to ours beside it."""
+    axes.axhline(y, color="#eaeef2", linewidth=8, zorder=0)
+    for way, (row,) in ways.items():
+        colour = WAYS[way][1]
+        size = 9 if way == "jge.graph" else 6
+        axes.plot([row["quartile_1"], row["quartile_3"]], [y, y], color=colour, linewidth=2)
+        axes.plot(row["median"], y, "o", color=colour, markersize=size)
+    if "FFI call" in ways and "jge.graph" in ways:
+        (other,), (ours,) = ways["FFI call"], ways["jge.graph"]
+        axes.annotate(
+            f"FFI calls take\n{other['median'] / ours['median']:.1f} times as long",
+            (1.02, y),
+            xycoords=("axes fraction", "data"),
+            fontsize=9,
+            verticalalignment="center",
+        )
+
+
+def legend(figure: Figure, ways: Sequence[str]) -> None:
+    """The names of the ways in a line under the title."""
     left = 0.012
-    for way in shown:
+    for way in ways:
         text = figure.text(left, 0.84, f"● {WAYS[way][0]}", color=WAYS[way][1], fontsize=9.5)
         figure.canvas.draw()
         left = text.get_window_extent().x1 / figure.bbox.width + 0.015
-    return figure
 
 
 FIGURES: dict[str, Callable[[Sequence[Row]], Figure | None]] = {

@@ -1,12 +1,12 @@
-"""Builds the sdist, a wheel from it, and tests the wheel as a user would have it.
+"""Builds the sdist, a wheel from it, and tests the wheel as a user installs it.
 
     python tools/wheel.py                                  what `make wheel` does
     python tools/wheel.py -- tests/python/test_cli.py      other tests
 
-Both end up in dist/, if they are in order. The wheel must hold the package's files and nothing
-else; an abi3 one must call only what every later Python has. auditwheel shows the oldest glibc that
-it runs on. Then it is installed into a new environment, and the tests run in a copy without the
-package's source. Needs build, abi3audit and auditwheel, and downloads what the package needs.
+Both end up in dist/ if every check passes. The wheel must contain exactly the package's files, and
+an abi3 wheel may call only the stable ABI. auditwheel shows the oldest glibc that it supports.
+Then the tool installs it into a new environment and runs the tests in a copy without the package's
+source. Needs build, abi3audit and auditwheel, and downloads the package's dependencies.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-# What the tests read, and none of what they test.
+# The files that the tests read, without the package.
 TESTED_WITH = (
     *("tests", "examples", "docs", "benchmarks", "plugin", "tools"),
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "Makefile", "pyproject.toml"),
 )
-# What depends on how the package is built and where it lies, each in about a minute.
+# Tests that depend on the build and the place of the package, each about a minute.
 TESTS = tuple(
     f"tests/python/test_{name}.py"
     for name in ("cli", "process", "kernel", "graph", "cuda_on_cpu", "docs")
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def check_files(wheel: Path) -> None:
-    """Holds a wheel's files against those of the package that git knows."""
+    """Compares a wheel's files with the package's files in git."""
     with zipfile.ZipFile(wheel) as archive:
         found = {name for name in archive.namelist() if ".dist-info/" not in name}
     listed = run("git", "ls-files", "-z", "jax_graphenc", cwd=ROOT, capture=True)
@@ -74,7 +74,7 @@ def check_files(wheel: Path) -> None:
 
 
 def extension_suffix(wheel: Path) -> str:
-    """What pip's name for a wheel promises of the extension in it."""
+    """The extension's suffix, by the wheel's name."""
     _, _, python, abi, platform = wheel.stem.split("-")
     if abi == "abi3":
         return ".abi3.so"
@@ -91,8 +91,8 @@ def copy_tests(folder: Path) -> None:
 
 
 def run(*command: str | Path, cwd: Path | None = None, capture: bool = False) -> str:
-    """Runs a command, and ends with its status where it fails."""
-    # With PYTHONPATH, the source might be tested instead.
+    """Runs a command; exits if it fails."""
+    # PYTHONPATH could make the tests import the source.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
         list(map(str, command)),

@@ -1,6 +1,6 @@
 """The parts of the benchmark: each a module with ``run(setup)``, which yields rows.
 
-A part with ``XLA_FLAGS`` has a process of its own, since XLA reads flags once.
+A part with ``XLA_FLAGS`` runs in its own process, because XLA reads flags once.
 """
 
 from __future__ import annotations

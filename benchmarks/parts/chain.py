@@ -1,14 +1,14 @@
-"""Chains of small kernels: time per kernel against their number, and the host's time of a call.
+"""Chains of small kernels: time per kernel against their number, and host time of a call.
 
-Addresses repeat where every call is given the memory of the last one's result, and move where
-results are kept.
+Addresses repeat if every call reuses the memory of the last result, and move if results are kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from harness import Row, Setup
+from harness import Setup
+from records import Row
 from work import Chain
 
 

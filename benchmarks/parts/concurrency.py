@@ -7,7 +7,9 @@ from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
-from harness import JaxWay, Row, Setup
+from harness import Setup
+from records import Row
+from ways import JaxWay
 from work import ROW, Batch, Independent, our_kernels
 
 from jax_graphenc.base.timing import alternate
@@ -16,7 +18,7 @@ MICROSECONDS = 17.0
 
 
 def repetitions(setup: Setup) -> int:
-    """How often ``spin`` has to repeat to take so long on this device."""
+    """Repetitions for which ``spin`` takes MICROSECONDS on this device."""
     if setup.quick:
         return 100
     _, spin = our_kernels()
@@ -25,7 +27,7 @@ def repetitions(setup: Setup) -> int:
         n: JaxWay(jax.jit(lambda x, n=n: spin(x, 1.0, n)), jnp.zeros(ROW), feed=False).wall
         for n in (few, many)
     }
-    # So many before they count that the GPU's clock has risen.
+    # Enough warm-up for the GPU's clock to rise.
     measured = alternate(walls, rounds=20, warmup=300)
     each = (statistics.median(measured[many]) - statistics.median(measured[few])) / (many - few)
     return max(1, round(MICROSECONDS / each))

@@ -1,7 +1,7 @@
-"""What the first call of a jitted function costs, until its first result.
+"""The time of a jitted function's first call, up to its result.
 
-In this process, with the kernels compiled and everything warm; and in processes of their own, first
-with empty caches, then with those that the first one left (``first_calls.py`` is what runs there).
+In this process, with compiled kernels and warm caches; and in new processes (``first_calls.py``),
+first with empty caches, then with those that the first one filled.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from typing import Any
 
 import jax
 import numpy as np
-from harness import Row, Setup, row
+from harness import Setup
+from records import Row, row
 from work import Chain, Function
 
 PROGRAM = Path(__file__).parent.parent / "first_calls.py"
@@ -54,25 +55,18 @@ def rows_of(case: dict[str, Any], way: str, runs: list[dict[str, float]]) -> lis
 
 
 def here(setup: Setup) -> list[Row]:
-    """In this process; ways of the others that are not functions of JAX's have no first call."""
+    """In this process; peers without jitted functions have no first call."""
     counts = (2, 4) if setup.quick else (10, 30, 100, 300, 1000)
     peers = {name: peer for name, peer in setup.peers.items() if hasattr(peer, "functions")}
     largest = 10 * counts[-1]
     runs: dict[tuple[str, int], list[dict[str, float]]] = {}
-    for i in range(-1, 1 if setup.quick else 3):
+    for peer in peers.values():
+        first_calls(setup, peer, counts[:1])  # loads what is loaded once
+    for _ in range(1 if setup.quick else 3):
         for name, peer in peers.items():
             own = (largest,) if name == "jge.graph" else ()
-            # Once before it counts, so that nobody pays for what is loaded once.
-            for count in counts[:1] if i < 0 else (*counts, *own):
-                work = Chain(count, moving=True)  # not donated
-                for way, function in peer.functions(work).items():
-                    try:
-                        run = timed(function, work)
-                    except Exception as error:
-                        setup.leave_out(work, way, error)
-                        continue
-                    if i >= 0:
-                        runs.setdefault((way, count), []).append(run)
+            for key, run in first_calls(setup, peer, (*counts, *own)):
+                runs.setdefault(key, []).append(run)
     return [
         row
         for (way, count), each in runs.items()
@@ -80,8 +74,23 @@ def here(setup: Setup) -> list[Row]:
     ]
 
 
+def first_calls(
+    setup: Setup, peer: Any, counts: tuple[int, ...]
+) -> list[tuple[tuple[str, int], dict[str, float]]]:
+    """One first call of each way and number of kernels; leaves out ways that fail."""
+    found = []
+    for count in counts:
+        work = Chain(count, moving=True)  # not donated
+        for way, function in peer.functions(work).items():
+            try:
+                found.append(((way, count), timed(function, work)))
+            except Exception as error:
+                setup.leave_out(work, way, error)
+    return found
+
+
 def child(folder: Path, counts: tuple[int, ...]) -> dict[int, dict[str, float]]:
-    """First calls in a process of its own, whose caches are in a folder."""
+    """First calls in a new process, with its caches in a folder."""
     environment = {
         **os.environ,
         "JAX_GRAPHENC_CACHE_DIR": str(folder / "kernels"),
@@ -101,7 +110,7 @@ def child(folder: Path, counts: tuple[int, ...]) -> dict[int, dict[str, float]]:
 
 
 def apart(setup: Setup) -> list[Row]:
-    """In processes of their own."""
+    """In new processes."""
     counts = (1, 2) if setup.quick else (1, 10, 100, 1000)
     runs: dict[tuple[str, int], list[dict[str, float]]] = {}
     for _ in range(1 if setup.quick else 3):

@@ -1,4 +1,4 @@
-"""The host's cost of a kernel outside a region over a bare FFI handler that launches the same one.
+"""Host time of a kernel outside a region, against a bare FFI handler that launches the same kernel.
 
 200 tiny kernels in one jitted call, with XLA's command buffers off.
 """
@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from harness import AbsentError, Row, Setup
+from harness import Setup
+from records import Row
+from ways import AbsentError
 from work import Chain
 
 import jax_graphenc as jge

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from harness import Row, Setup
+from harness import Setup
+from records import Row
 from work import Loop
 
 # Iterations, and kernels in each.

@@ -1,18 +1,21 @@
-"""From how many kernels on a program should stay out of XLA's command buffers.
+"""The program size from which XLA's command buffers cost more than they save.
 
 The same programs, captured by XLA and not, alone and beside operations of XLA's, which captures
-only five or more in a row. What the package does is ``custom_call.is_large``.
+only five or more in a row. The package's choice is ``custom_call.is_large``.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import jax
-from harness import JaxWay, Row, Setup
+from harness import Setup
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+from records import Row
+from ways import JaxWay
 from work import Chain, Function, our_kernels
 
 import jax_graphenc as jge
@@ -77,36 +80,49 @@ class Mixed:
         return calls * (self.regions * self.chain.kernels + self.operations)
 
 
+@dataclass(frozen=True)
+class Shape:
+    """How regions and operations of XLA's follow each other."""
+
+    name: str
+    place: Callable[[Function], Function]
+    regions: int
+    operations: int
+
+
+def ways_of(work: Chain, shape: Shape, gpu: bool) -> dict[str, JaxWay]:
+    """The work in a shape, captured by XLA and not."""
+    add, spin = our_kernels()
+    return {
+        way: JaxWay(
+            jax.jit(
+                shape.place(forced(work.of(add, spin), work, uncaptured, gpu)),
+                donate_argnums=0 if work.donate else (),
+            ),
+            work.argument(),
+            keep=work.keep,
+            kinds=("host", "wall"),
+        )
+        for way, uncaptured in (("captured", False), ("uncaptured", True))
+    }
+
+
 def run(setup: Setup) -> Iterator[Row]:
     counts = (1, 3) if setup.quick else (1, 2, 3, 5, 10, 20, 50, 100, 200)
     regions = 2 if setup.quick else 8
-    add, spin = our_kernels()
     shapes = (
-        ("one region alone", between(0), 1, 0),
-        ("one region between 2 operations", between(2), 1, 2),
-        ("one region between 8 operations", between(8), 1, 8),
-        (f"{regions} regions, an operation after each", several(regions), regions, regions),
+        Shape("one region alone", between(0), 1, 0),
+        Shape("one region between 2 operations", between(2), 1, 2),
+        Shape("one region between 8 operations", between(8), 1, 8),
+        Shape(f"{regions} regions, an operation after each", several(regions), regions, regions),
     )
     if setup.quick:
         shapes = shapes[1:2]
-    for name, place, held, operations in shapes:
-        for moving in (False, True):
-            for count in counts:
-                work = Chain(count, moving)
-                ways = {
-                    way: JaxWay(
-                        jax.jit(
-                            place(forced(work.of(add, spin), work, uncaptured, setup.gpu)),
-                            donate_argnums=0 if work.donate else (),
-                        ),
-                        work.argument(),
-                        keep=work.keep,
-                        kinds=("host", "wall"),
-                    )
-                    for way, uncaptured in (("captured", False), ("uncaptured", True))
-                }
-                before = jge.stats()["captured_nodes"]
-                found = setup.measure(Mixed(name, work, held, operations), ways)
-                captured = jge.stats()["captured_nodes"] > before
-                for row in found:
-                    yield {**row, "XLA captured": captured}
+    for shape, moving, count in itertools.product(shapes, (False, True), counts):
+        work = Chain(count, moving)
+        ways = ways_of(work, shape, setup.gpu)
+        before = jge.stats()["captured_nodes"]
+        found = setup.measure(Mixed(shape.name, work, shape.regions, shape.operations), ways)
+        captured = jge.stats()["captured_nodes"] > before
+        for row in found:
+            yield {**row, "XLA captured": captured}

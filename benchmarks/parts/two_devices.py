@@ -1,8 +1,7 @@
-"""Two devices in one process: does work on one slow the other down, and does a long run stay flat?
+"""Two devices in one process: interference between them, and the memory of a long run.
 
-A region of 1000 small kernels per device, first on one device, then on both: by one jitted call
-that is sharded over them, and by two threads with a device each. Then 100,000 calls of a small
-sharded region.
+A region of 1000 small kernels per device, on one device and on both: by one sharded jitted call,
+and by two threads with a device each. Then 100,000 calls of a small sharded region.
 """
 
 from __future__ import annotations
@@ -14,13 +13,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import harness
 import jax
 import jax.numpy as jnp
 import numpy as np
-from harness import ADD, AbsentError, JaxWay, Row, Setup, row
+from harness import Setup
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
-from work import SIZE
+from records import Row, row
+from ways import AbsentError, JaxWay
+from work import ADD, SIZE
 
 import jax_graphenc as jge
 from jax_graphenc.base.timing import alternate
@@ -54,7 +54,7 @@ def resident_mb() -> float:
 
 
 def sharded(function: Callable[[Any], Any], devices: list[Any]) -> tuple[Any, Any]:
-    """A function of one row per device, and such rows."""
+    """A function of one row per device, and the rows."""
     mesh = jax.make_mesh((len(devices),), ("d",), axis_types=(AxisType.Auto,), devices=devices)
     spec = PartitionSpec("d")
     mapped = jax.shard_map(lambda x: function(x[0])[None], mesh=mesh, in_specs=spec, out_specs=spec)
@@ -76,6 +76,14 @@ def shards(devices: list[Any], kernels: int, rounds: int) -> list[Row]:
     return [row(case, name, "wall", values, "us") for name, values in measured.items()]
 
 
+def dispatch_seconds(function: Callable[..., Any], *arguments: Any) -> tuple[float, Any]:
+    """Host time of one call, without waiting for the device, and its result; waits after it."""
+    start = time.perf_counter()
+    out = function(*arguments)
+    elapsed = time.perf_counter() - start
+    return elapsed, jax.block_until_ready(out)
+
+
 def threads(devices: list[Any], kernels: int, rounds: int) -> list[Row]:
     """Calls by a thread, alone and beside another on the other device."""
     functions = [jax.jit(chain(kernels), donate_argnums=0) for _ in devices]
@@ -84,7 +92,7 @@ def threads(devices: list[Any], kernels: int, rounds: int) -> list[Row]:
 
     def work(k: int, host: list[float]) -> None:
         for _ in range(CALLS):
-            seconds, arrays[k] = harness.dispatch_seconds(functions[k], arrays[k])
+            seconds, arrays[k] = dispatch_seconds(functions[k], arrays[k])
             host.append(1e6 * seconds)
             done[k] += 1
 
@@ -114,7 +122,7 @@ def threads(devices: list[Any], kernels: int, rounds: int) -> list[Row]:
 
 
 def long_run(devices: list[Any], steps: int) -> list[Row]:
-    """Calls a small sharded region very often; memory after a tenth and at the end."""
+    """Many calls of a small sharded region; memory after a tenth and at the end."""
     function, rows = sharded(chain(10), devices)
     seen = []
     start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Who is measured: each peer does a work in one or more ways, or says why it is absent."""
+"""The peers: each does a work in one or more ways, or says why it is absent."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
-from harness import AbsentError, JaxWay, Way
+from ways import AbsentError, JaxWay, Way
 from work import Function, Kernel, Work, our_kernels
 
 import jax_graphenc as jge
@@ -16,7 +16,7 @@ class Jitted:
     """A peer whose ways are jitted functions.
 
     Attributes:
-        name: of the way, where there is one.
+        name: of its way, if it has only one.
         ours: whether a failure is the package's own.
     """
 
@@ -48,7 +48,7 @@ class Jitted:
 
 
 class Ours(Jitted):
-    """The package: a region, or each kernel for itself."""
+    """The package: a region, or separate kernels."""
 
     ours = True
 
@@ -61,7 +61,7 @@ class Ours(Jitted):
 
 
 def find(gpu: bool) -> tuple[dict[str, Any], dict[str, str], dict[str, str]]:
-    """The peers that can run here, why others cannot, and what broke; all by name."""
+    """The peers that can run here, why others cannot, and what broke; by name."""
     add, spin = our_kernels()
     peers: dict[str, Any] = {
         "jge.graph": Ours("jge.graph", add, spin, lambda f: jge.graph(f, strict=True)),
@@ -76,12 +76,12 @@ def find(gpu: bool) -> tuple[dict[str, Any], dict[str, str], dict[str, str]]:
             absent[name] = str(error)
         except ModuleNotFoundError as error:
             absent[name] = f"{error.name} is not installed"
-        except Exception as error:  # the others are worth measuring
+        except Exception as error:  # measure the others all the same
             broken[name] = f"{type(error).__name__}: {error}"
     return peers, absent, broken
 
 
-# Imported when they are asked for, since most machines lack some of what they need.
+# Imported on demand, because most machines lack some of their packages.
 def _ffi(gpu: bool) -> Mapping[str, Any]:
     from peers.bare import Bare
 

@@ -1,6 +1,6 @@
-"""A bare FFI handler per kernel, ``bare_handler.cc``: the least that launches a kernel from XLA.
+"""A bare FFI handler per kernel, ``bare_handler.cc``: the minimum that launches a kernel from XLA.
 
-Once with the trait for command buffers, where XLA captures its launches, and once without.
+Registered twice: with the command-buffer trait, so that XLA captures its launches, and without.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pathlib import Path
 
 import jax
 import numpy as np
-from harness import ADD, AbsentError
-from work import BLOCK, ROW, SIZE, SPIN, Kernel, cubin
+from ways import AbsentError
+from work import ADD, BLOCK, ROW, SIZE, SPIN, Kernel, cubin
 
 from peers import Jitted
 
@@ -39,7 +39,7 @@ def find_cuda_headers() -> str:
 
 
 class Bare:
-    """The handlers, built into a folder that must stay and registered with XLA."""
+    """The handlers, built and registered with XLA."""
 
     def __init__(self, folder: Path) -> None:
         library = folder / "bare_handler.so"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import cupy
 import numpy as np
-from harness import ADD, AbsentError, Way
-from work import BLOCK, SIZE, Chain, Loop, Work
+from ways import AbsentError, Way
+from work import ADD, BLOCK, SIZE, Chain, Loop, Work
 
 
 class CupyGraph(Way):

@@ -1,4 +1,4 @@
-"""One uncut graph of the work, made by hand and launched by the driver alone."""
+"""One uncut graph of the work, built and launched with the driver API alone."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 from cuda.bindings import driver
-from harness import ADD, AbsentError, Way
-from work import BLOCK, ROW, SIZE, SPIN, Batch, Chain, Independent, Loop, Work, cubin
+from ways import AbsentError, Way
+from work import ADD, BLOCK, ROW, SIZE, SPIN, Batch, Chain, Independent, Loop, Work, cubin
 
 
 def check(result: Any) -> Any:
-    """What a function of cuda-python returned, after its status."""
+    """The results of a driver function, after its status."""
     code, *values = result
     if code != driver.CUresult.CUDA_SUCCESS:
         raise RuntimeError(str(code))
@@ -26,7 +26,7 @@ class RawGraph(Way):
         launches: addresses of x and of the result, a and n, of each.
         grid: blocks of each, and threads of a block.
         chained: whether each waits for the one before.
-        out: the address and the shape of what the graph leaves.
+        out: address and shape of the result.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class RawGraph(Way):
 
 
 class RawGraphs:
-    """A graph per work whose addresses repeat: nobody but us would change them."""
+    """A graph per work whose addresses repeat; a plain graph cannot follow moving ones."""
 
     def __init__(self, gpu: bool) -> None:
         if not gpu:

@@ -4,10 +4,9 @@
     python examples/gallery softmax n_body         some
     python examples/gallery --size small           quick on a CPU; on a GPU, "large"
 
-Each file here is one kernel with what belongs to it: its source, a function of the file's name, the
-same in jax.numpy (``reference``), inputs, and the dtypes that the algorithm is good for. Errors are
-relative to the largest element of the reference's result, which is computed in double precision.
-The exit status is 1 if one is too large.
+Each file is one kernel: its source, a function of the file's name, the same in jax.numpy
+(``reference``), inputs, and the supported dtypes. Errors are relative to the largest element of the
+reference's result, which is computed in double precision. The exit status is 1 if one is too large.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ def widened(x: jax.Array) -> jax.Array:
 
 
 def relative_error(module: ModuleType, arrays: tuple[jax.Array, ...]) -> float:
-    """How far the kernel is off, relative to the largest element; 0 for integers that are equal."""
+    """The kernel's error relative to the largest element; 0 for equal integers."""
     function = getattr(module, module.__name__)
     traced_anew = jax.jit(lambda *xs: function(*xs))  # by the options that hold now
     results = jax.tree.leaves(traced_anew(*arrays))
@@ -64,12 +63,12 @@ def relative_error(module: ModuleType, arrays: tuple[jax.Array, ...]) -> float:
             continue
         largest = np.max(np.abs(wanted)) or 1.0
         off = np.max(np.abs(np.asarray(result).astype(np.float64) - wanted)) / largest
-        errors.append(np.inf if np.isnan(off) else off)  # as far as can be, for max() to see it
+        errors.append(np.inf if np.isnan(off) else off)  # inf, because max() ignores nan
     return float(max(errors))
 
 
 def tolerance(module: ModuleType, dtype: str) -> float:
-    """What rounding explains: once in what is stored, 32 times in what is computed in.
+    """The tolerance: one rounding in the stored dtype, 32 in the dtype of the computation.
 
     Half of a dtype's epsilon is the most that one rounding costs. A sum of n terms is rounded n
     times; these errors mostly cancel, so that the sum of a thread, of up to some thousand terms in

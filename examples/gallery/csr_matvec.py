@@ -1,8 +1,8 @@
 """A sparse matrix times a vector, of compressed rows: some lanes of a warp for each row.
 
-Lanes next to each other read entries next to each other, and their sums are added by shuffles (Bell
-and Garland, "Implementing sparse matrix-vector multiplication on throughput-oriented processors",
-SC 2009). How many lanes are worth it depends on how many entries a row has: 2 to 32, by the mean.
+Adjacent lanes read adjacent entries, and shuffles add their sums (Bell and Garland, "Implementing
+sparse matrix-vector multiplication on throughput-oriented processors", SC 2009). The best number of
+lanes depends on the mean number of entries in a row: 2 to 32.
 
 Shows: one template for several widths, chosen by shapes when the call is traced; shuffles within
 parts of a warp; rows of very different length, and empty ones.
@@ -65,7 +65,7 @@ def csr_matvec(values: jax.Array, columns: jax.Array, starts: jax.Array, x: jax.
     Args:
         values: the entries, row by row.
         columns: int32, the column of each.
-        starts: int32, where each row begins in these, and last their number.
+        starts: int32, the first entry of each row, and last the number of entries.
         x: a vector of the entries' dtype.
     """
     mean = values.size / max(1, starts.size - 1)
@@ -84,7 +84,7 @@ def reference(values: jax.Array, columns: jax.Array, starts: jax.Array, x: jax.A
 def inputs(
     random: np.random.Generator, dtype: str, size: tuple[int, int, int]
 ) -> tuple[jax.Array, ...]:
-    """A matrix whose rows have very different numbers of entries, and some none."""
+    """A matrix with rows of very different numbers of entries, some empty."""
     rows, columns, mean = size
     counts = random.geometric(1 / (mean + 1), rows) - 1
     starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)

@@ -26,7 +26,7 @@ SMALL, LARGE = (50, 70), (2048, 2048)  # height, width
 BLOCK = (64, 4)
 OMEGA = 1.2  # the inverse of the relaxation time
 STEPS = 10
-# Of the nine populations: x, y; the one that goes the other way; its part of a fluid at rest.
+# Of each of nine populations: x, y; the opposite one; its share of a fluid at rest.
 VELOCITIES = np.array(
     [(0, 0), (1, 0), (0, 1), (-1, 0), (0, -1), (1, 1), (-1, 1), (-1, -1), (1, -1)]
 )
@@ -97,7 +97,7 @@ contract = partial(jnp.einsum, precision="highest")  # float32, and not TF32
 
 
 def equilibrium(density: jax.Array, velocity: jax.Array) -> jax.Array:
-    """Of (height, width) and (2, height, width), the populations."""
+    """The populations at a density (height, width) and a velocity (2, height, width)."""
     along = 3 * contract("qd,dyx->qyx", VELOCITIES.astype(velocity.dtype), velocity)
     squared = 1.5 * jnp.sum(velocity**2, axis=0)
     weights = WEIGHTS.astype(velocity.dtype)[:, None, None]

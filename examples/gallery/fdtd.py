@@ -1,6 +1,6 @@
 """Electromagnetic waves in two dimensions: Yee's finite differences in time, for E along z.
 
-The magnetic field lives between the points of the electric one, in space and in time, and each is
+The magnetic field is sampled between the points of the electric one, in space and in time. Each is
 updated in place from the differences of the other (Yee, IEEE Transactions on Antennas and
 Propagation 14, 1966; Taflove and Hagness, "Computational electrodynamics", 3rd edition, 2005). The
 walls conduct perfectly: E stays 0 there. A source in the middle switches on as a smooth pulse.

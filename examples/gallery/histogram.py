@@ -1,9 +1,9 @@
-"""A histogram: each block counts in shared memory, and adds what it counted to the result.
+"""A histogram: each block counts in shared memory, and adds its counts to the result.
 
-Atomic operations in shared memory are fast, and each block has bins of its own, so few threads want
+Atomic operations in shared memory are fast, and each block has bins of its own, so few threads use
 the same one at once; only ``bins`` additions per block go to global memory (Podlozhnyuk, "Histogram
 calculation in CUDA", 2007). Bins are those of ``numpy.histogram``: of equal width, the last one
-closed on both sides; what lies outside, and what is no number, is not counted.
+closed on both sides; elements outside, and nan, are not counted.
 
 Shows: dynamic shared memory whose size follows from a keyword, ``atomicAdd`` into an output that
 begins at zero (``zero_init=``).
@@ -62,7 +62,7 @@ __global__ void histogram(const T* __restrict__ x, int* __restrict__ counts, dou
 
 
 def histogram(x: jax.Array) -> jax.Array:
-    """How many elements lie in each of ``BINS`` bins between ``LOW`` and ``HIGH``: int32."""
+    """The number of elements in each of ``BINS`` bins between ``LOW`` and ``HIGH``: int32."""
     return count(x, low=LOW, high=HIGH, bins=BINS)
 
 

@@ -1,9 +1,9 @@
 """Gravity between all pairs of bodies, by tiles in shared memory.
 
-A block loads a tile of bodies, and each of its threads adds up what they do to the thread's own; so
-a body is loaded from global memory once per block (Nyland, Harris and Prins, "Fast N-body
-simulation with CUDA", GPU Gems 3, chapter 31, 2007). The last tile is filled with bodies without
-mass, which need no test in the inner loop.
+A block loads a tile of bodies, and each of its threads adds up their pull on its own body; so a
+body is loaded from global memory once per block (Nyland, Harris and Prins, "Fast N-body simulation
+with CUDA", GPU Gems 3, chapter 31, 2007). The last tile is filled with bodies without mass, which
+need no test in the inner loop.
 
 Shows: a struct of four numbers as one wide load, a kernel that is bound by arithmetic.
 """
@@ -20,7 +20,7 @@ DTYPES = "float32", "float64"
 SMALL, LARGE = (1000,), (1 << 15,)
 
 BLOCK = 256
-SOFTENING = 0.05  # a distance; keeps the force of bodies that meet finite
+SOFTENING = 0.05  # a distance that keeps the force of colliding bodies finite
 
 accelerations = jge.cuda_kernel(
     r"""
@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(BLOCK)
 
 
 def n_body(bodies: jax.Array) -> jax.Array:
-    """Of bodies (n, 4), place and mass, the accelerations (n, 3); the constant of gravity is 1."""
+    """The accelerations (n, 3) of bodies (n, 4), place and mass; the constant of gravity is 1."""
     return accelerations(bodies, softening=SOFTENING)
 
 

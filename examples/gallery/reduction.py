@@ -2,12 +2,12 @@
 
 A thread adds up 16 bytes at a time with a stride of the whole grid, a warp adds up its lanes by
 shuffles, the block its warps through shared memory (Harris, "Optimizing parallel reduction in
-CUDA", 2007; Luitjens, "Faster parallel reductions on Kepler", 2014). A second launch adds up what
-the blocks found. Without atomic operations the order of additions is fixed: the result is the same
-in every run.
+CUDA", 2007; Luitjens, "Faster parallel reductions on Kepler", 2014). A second launch adds up the
+blocks' sums. Without atomic operations the order of additions is fixed: the result is the same in
+every run.
 
-Shows: loads of 16 bytes with what is left over at the end, and a function of two kernels that is
-one region.
+Shows: loads of 16 bytes with a remainder at the end, and a function of two kernels that is one
+region.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SMALL, LARGE = (100_000,), (1 << 25,)
 
 BLOCK = 256
 MOST_BLOCKS = 1024  # about eight for each multiprocessor of a large GPU
-PER_BLOCK = 4096  # elements that are worth a block
+PER_BLOCK = 4096  # the fewest elements for a block
 
 
 def accumulator(dtype: jax.typing.DTypeLike) -> np.dtype:

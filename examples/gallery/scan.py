@@ -1,10 +1,10 @@
 """The running sum of an array: scans in registers, warps and blocks.
 
-First the sum of each tile is found, then these sums are scanned, by the same function, and last
-each tile is scanned, beginning with the sum of those before it: two reads and one write for each
-element (Sengupta, Harris, Zhang and Owens, "Scan primitives for GPU computing", Graphics Hardware
-2007). In a tile, each thread scans its own elements in registers, and the threads' sums are scanned
-by shuffles.
+The first kernel sums each tile, the same function scans these sums, and the last kernel scans each
+tile, beginning with the sum of the tiles before it: two reads and one write for each element
+(Sengupta, Harris, Zhang and Owens, "Scan primitives for GPU computing", Graphics Hardware 2007). In
+a tile, each thread scans its own elements in registers, and the threads' sums are scanned by
+shuffles.
 
 Shows: an exchange through shared memory between the order that is good for loads and the one that
 is good for computing, free of bank conflicts because a thread has an odd number of elements;
@@ -132,7 +132,7 @@ scan_tiles = kernel(
 
 @jge.graph
 def scan(x: jax.Array) -> jax.Array:
-    """The sums of the elements up to each, as ``jnp.cumsum``; of bfloat16 as float32."""
+    """The running sums, as ``jnp.cumsum``; of bfloat16 as float32."""
 
     def of(x: jax.Array) -> jax.Array:
         sums = sums_of_tiles(x)

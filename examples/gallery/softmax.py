@@ -1,10 +1,9 @@
 """Softmax over the last dimension: a block per row, which is read twice instead of three times.
 
-The largest element and the sum of exponentials are found in one pass, since a sum that was taken
-relative to a smaller maximum can be rescaled (Milakov and Gimelshein, "Online normalizer
-calculation for softmax", arXiv:1805.02867, 2018). Such pairs combine in any order: over the
-elements of a thread, the lanes of a warp by shuffles, and the warps of the block through shared
-memory.
+One pass finds the largest element and the sum of exponentials, because a sum relative to a smaller
+maximum can be rescaled (Milakov and Gimelshein, "Online normalizer calculation for softmax",
+arXiv:1805.02867, 2018). Such pairs combine in any order: over the elements of a thread, the lanes
+of a warp by shuffles, and the warps of the block through shared memory.
 
 Shows: shuffles of a pair, sums of bfloat16 in float, and a batch as more rows
 (``vmap="broadcast_all"``).

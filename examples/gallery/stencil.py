@@ -1,9 +1,9 @@
 """The Laplacian in three dimensions, to eighth order: 25 points from shared memory and registers.
 
-A block walks through planes. The plane that it is at lies in shared memory, with a halo of four
-points on each side; of the planes in front and behind, a thread needs only the points above its
-own, which it keeps in registers and moves on (Micikevicius, "3D finite difference computation on
-GPUs using CUDA", GPGPU-2, 2009). So nearly each element is read once.
+A block walks through planes. Its current plane lies in shared memory, with a halo of four points on
+each side; of the planes in front and behind, a thread needs only the points in line with its own,
+which it keeps in registers and shifts (Micikevicius, "3D finite difference computation on GPUs
+using CUDA", GPGPU-2, 2009). So nearly every element is read once.
 
 Shows: a halo in shared memory, a queue in registers, and a derivative by hand: the operator, with
 zeros outside, is its own transpose.

@@ -59,7 +59,7 @@ __global__ void transpose(const T* __restrict__ x, T* __restrict__ out, int rows
 
 
 def transpose(x: jax.Array) -> jax.Array:
-    """Of a matrix, (rows, columns) -> (columns, rows)."""
+    """The transpose: (rows, columns) -> (columns, rows)."""
     return turn(x, rows=x.shape[0], columns=x.shape[1])
 
 

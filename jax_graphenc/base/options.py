@@ -170,7 +170,7 @@ class options:
         names = [field.name for field in fields(Options)]
         for name, value in changes.items():
             if name not in names:
-                raise TypeError(f"{name!r} is no option; the options are {', '.join(names)}")
+                raise TypeError(f"{name!r} is not an option; the options are {', '.join(names)}")
             changes[name] = KINDS[name].checked(name, value)
         self._changes = changes
         # What to restore; None once restored.

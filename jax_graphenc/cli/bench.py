@@ -40,7 +40,7 @@ def _count(text: str) -> int:
 def _file(text: str) -> Path:
     path = Path(text)
     if path.is_dir() or not path.absolute().parent.is_dir():
-        raise argparse.ArgumentTypeError(f"{text!r}: a file in a folder that is there is expected")
+        raise argparse.ArgumentTypeError(f"{text!r}: a file in an existing folder is expected")
     return path
 
 

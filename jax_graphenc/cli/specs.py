@@ -39,7 +39,9 @@ def function(spec: str) -> tuple[ModuleType, Callable[..., Any]]:
             raise argparse.ArgumentTypeError(f"{source} has no {name}")
         value = getattr(value, part)
     if not callable(value):
-        raise argparse.ArgumentTypeError(f"{name} of {source} is {value!r}, which is no function")
+        raise argparse.ArgumentTypeError(
+            f"{name} of {source} is {value!r}, which is not a function"
+        )
     return module, value
 
 

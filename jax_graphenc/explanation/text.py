@@ -54,7 +54,7 @@ def _report(report: Report, *, full: bool) -> Iterator[_Line]:
 
 def _program(report: Report, number: int, program: Program, *, full: bool) -> Iterator[_Line]:
     if program.split_by:
-        yield 2, 2, "split from the program before by what is left to XLA:"
+        yield 2, 2, "split from the previous program by operations of XLA:"
         for op in program.split_by:
             yield 4, 2, words.operation(op)
         yield 0, 0, ""
@@ -95,7 +95,7 @@ def _nodes(program: Program, plan: Layout, *, full: bool) -> Iterator[_Line]:
                 )
             for run in graph.runs:
                 if most <= 0:
-                    yield indent, 2, f"... and {left} more that are not alike: full=True shows them"
+                    yield indent, 2, f"... and {left} more different nodes: full=True shows them"
                     return
                 most -= run.period
                 left -= run.period

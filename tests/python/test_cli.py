@@ -1,4 +1,4 @@
-"""The command line, as a user calls it: what it says, and its exit status."""
+"""The command line as users call it: its output and exit status."""
 
 import dataclasses
 import json
@@ -16,7 +16,7 @@ import jax_graphenc as jge
 from jax_graphenc.__main__ import COMMANDS, main
 from jax_graphenc.base.options import Options
 
-# As after `pip install` on a machine that has nothing else.
+# As after `pip install` on an otherwise empty machine.
 BARE = {"PATH": "/nonexistent", "CXX": "", "JAX_GRAPHENC_CXX": "", "CUDA_HOME": "", "CUDA_PATH": ""}
 
 
@@ -35,7 +35,7 @@ def call(*arguments, **environment):
 
 @pytest.fixture(autouse=True)
 def whole_lines(monkeypatch):
-    """What runs the tests may have said how wide its terminal is."""
+    """The environment of the tests may set a width."""
     monkeypatch.delenv("COLUMNS", raising=False)
 
 
@@ -44,7 +44,7 @@ def on_cpu(*arguments, **environment):
 
 
 def checks(text):
-    """The doctor's lines: state, what was found and what to do, by what was looked at."""
+    """The doctor's lines by check: state, finding and advice."""
     found = {}
     name = ""
     for line in text.partition("\n\n")[0].splitlines():
@@ -130,7 +130,7 @@ def test_doctor_with_neither_gpu_nor_compiler():
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
-def test_doctor_with_somebody_elses_cache(tmp_path):
+def test_doctor_with_the_cache_of_another_user(tmp_path):
     cache = tmp_path / "cache"
     cache.mkdir(mode=0o700)
     os.chown(cache, 4321, -1)

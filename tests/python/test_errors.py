@@ -446,7 +446,7 @@ def test_a_parameter_that_is_not_described_is_refused(declared):
 
 
 def test_options_are_checked():
-    with pytest.raises(TypeError, match=r"'verbose' is no option; the options are max_ops"):
+    with pytest.raises(TypeError, match=r"'verbose' is not an option; the options are max_ops"):
         jge.options(verbose=True)
     bad_values = {"debug": 1, "max_ops_per_graph": 0, "max_mb_per_graph": True, "cache_dir": 3}
     for name, value in bad_values.items():

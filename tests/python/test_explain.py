@@ -182,7 +182,7 @@ program 1: region 'split'
           x <- out0  y <- arg1  out -> out1
           after #0: read-after-write of x
 
-  split from the program before by what is left to XLA:
+  split from the previous program by operations of XLA:
     sin: {line_of(split, "jnp.sin")} (split)
 
 program 2: region 'split'
@@ -383,7 +383,7 @@ def test_many_different_nodes_are_cut_short():
 
     told = jge.explain(tangle, X, ONE)
     text = told.text(width=80)
-    assert "more that are not alike: full=True shows them" in text
+    assert "more different nodes: full=True shows them" in text
     assert len(text.splitlines()) < 600
     assert told.text(width=80, full=True).count("axpy  grid") == 1000
     (shown,) = told._repr_mimebundle_().values()
