@@ -14,7 +14,7 @@ STAMP := $(VENV)/made-by-python-$(VERSION)
 # An editable install knows the files of its day: where one has come, gone or moved, it is made anew.
 MODULES := $(VENV)/modules-$(firstword $(shell find jax_graphenc -name '*.py' | LC_ALL=C sort | cksum))
 
-.PHONY: demo test test-python fuzz test-cpp test-asan test-tsan lint docs wheel format clean install
+.PHONY: demo test test-python fuzz soak test-cpp test-asan test-tsan lint docs wheel format clean install
 
 demo: install
 	$(BIN)/python examples/perona_malik.py
@@ -53,6 +53,11 @@ test-python: install
 fuzz: install
 	JAX_GRAPHENC_FUZZ_EXAMPLES=20000 $(BIN)/python -m pytest tests/python/test_encoder_fuzz.py \
 		tests/python/test_graph_fuzz.py
+
+# Many threads that do everything at random, for so many seconds; ARGS="--seed 7" as tests/soak says.
+SECONDS ?= 60
+soak: install
+	$(BIN)/python tests/soak $(SECONDS) $(ARGS)
 
 # The C++ tests need headers only, and take cmake and ninja from the environment.
 test-cpp: install

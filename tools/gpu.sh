@@ -6,6 +6,7 @@
 #
 #   tools/gpu.sh            everything
 #   OUT=folder tools/gpu.sh also leaves the log and results.json there
+#   SOAK_SECONDS=600 tools/gpu.sh soaks for ten minutes instead of one
 #   ONLY='build|cpp' tools/gpu.sh takes the steps whose names match
 #
 # Each step runs even if one before it failed; the exit status is 1 if any did.
@@ -70,6 +71,7 @@ step gallery "$PYTHON" examples/gallery
 if command -v compute-sanitizer > /dev/null; then
   step memcheck compute-sanitizer --error-exitcode 1 --report-api-errors no build/gpu/tests/cpp/jge_tests --driver cuda encoder
 fi
+step soak "$PYTHON" tests/soak "${SOAK_SECONDS:-60}"
 replay() {
   build/gpu/benchmarks/core/jge_bench_replay build/gpu/tests/cpp/kernels.fatbin > "$work/replay.json" &&
     cat "$work/replay.json"

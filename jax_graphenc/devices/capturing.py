@@ -1,4 +1,4 @@
-"""Whether this thread is in an encoder's capture, where waiting for a device is an error."""
+"""Whether this thread is in an encoder's capture, where it must not wait for any device."""
 
 from __future__ import annotations
 
@@ -6,19 +6,27 @@ import contextlib
 import threading
 from collections.abc import Iterator
 
-_thread = threading.local()
+
+class _Thread(threading.local):
+    def __init__(self) -> None:
+        self.captures: list[object] = []
+
+
+_thread = _Thread()
 
 
 @contextlib.contextmanager
 def capturing() -> Iterator[None]:
-    """Marks this thread as capturing."""
-    _thread.captures = getattr(_thread, "captures", 0) + 1
+    """Marks this thread as being in a capture."""
+    # The list and not the thread: the garbage collector may end a capture on another one.
+    captures, this = _thread.captures, object()
+    captures.append(this)
     try:
         yield
     finally:
-        _thread.captures -= 1
+        captures.remove(this)
 
 
 def is_capturing() -> bool:
-    """Whether this thread is capturing."""
-    return getattr(_thread, "captures", 0) > 0
+    """Whether this thread is in a capture."""
+    return bool(_thread.captures)

@@ -186,7 +186,9 @@ class Encoder:
             with capturing():
                 yield stream
         except BaseException:
-            self._native.discard_capture()
+            # An encoder that is closed has discarded it.
+            with contextlib.suppress(ValueError):
+                self._native.discard_capture()
             raise
         self._native.end_capture(
             [memory.range for memory in to_read if memory.bytes],

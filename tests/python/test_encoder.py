@@ -18,6 +18,7 @@ import jax_graphenc as jge
 from jax_graphenc import _core
 from jax_graphenc.calls.values import Keywords
 from jax_graphenc.compiler import host
+from jax_graphenc.devices.capturing import is_capturing
 from jax_graphenc.encoder.encoder import _program
 
 SAXPY = r"""
@@ -400,6 +401,31 @@ def test_an_exception_inside_a_capture_discards_it(affine, enc, data):
             pass
     enc.synchronize()
     np.testing.assert_array_equal(data, 3)
+
+
+def test_an_exception_inside_a_capture_is_told_where_the_encoder_is_closed(data):
+    encoder = jge.Encoder()
+
+    def work():
+        with encoder.capture(writes=[data]):
+            encoder.close()
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        work()
+
+
+def test_the_thread_of_a_capture_is_free_where_another_one_drops_it(data, monkeypatch):
+    ignored = []
+    monkeypatch.setattr(sys, "unraisablehook", ignored.append)
+    captures = [jge.Encoder().capture(writes=[data])]
+    captures[0].__enter__()
+    assert is_capturing()
+    thread = threading.Thread(target=captures.clear)
+    thread.start()
+    thread.join()
+    assert not is_capturing()
+    assert ignored == []
 
 
 def test_a_capture_needs_arrays(enc, data):
