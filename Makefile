@@ -1,4 +1,4 @@
-# make demo | test | lint | docs | wheel: each does all the set-up it needs, once, and then its job.
+# make demo | test | test-all | lint | docs | wheel: each does all the set-up it needs, once, and then its job.
 #   PYTHON=python3.12 make test    picks an interpreter; VENV=folder another environment
 
 PYTHON ?= python3
@@ -14,12 +14,15 @@ STAMP := $(VENV)/made-by-python-$(VERSION)
 # An editable install knows the files of its day: where one has come, gone or moved, it is made anew.
 MODULES := $(VENV)/modules-$(firstword $(shell find jax_graphenc -name '*.py' | LC_ALL=C sort | cksum))
 
-.PHONY: demo test test-python fuzz soak test-cpp test-asan test-tsan lint docs wheel format clean install
+.PHONY: demo test test-all test-python test-slow fuzz soak test-cpp test-asan test-tsan lint docs wheel \
+	format clean install
 
 demo: install
 	$(BIN)/python examples/perona_malik.py
 
+# The quick tests; and all of them.
 test: test-cpp test-python
+test-all: test test-slow
 
 install: $(VENV)/installed
 
@@ -47,7 +50,10 @@ $(VENV)/installed: $(STAMP) $(MODULES) $(NATIVE)
 
 # XLA compiles a small module on one core, so two processes take half the time; a file stays in one.
 test-python: install
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+	$(BIN)/python -m pytest -m "not slow" --numprocesses 2 --dist loadfile
+
+test-slow: install
+	$(BIN)/python -m pytest -m slow --numprocesses 2 --dist loadfile
 
 # Random work against numpy, at length.
 fuzz: install

@@ -59,9 +59,10 @@ nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
 step build build_package
 step build-cpp build_tests
 step cpp build/gpu/tests/cpp/jge_tests
-step python-gpu pytest tests/python/test_{matrix,gallery,applications,batching,dtypes,region,graph,cases,kernel}.py \
+step python-gpu pytest tests/python/test_{transformations,gallery,applications,batching,dtypes,region,graph,lifetimes,kernel}.py \
   tests/gpu/*.py tests/python/test_{traced_values,testing,errors,definitions,process,program,demo,batched_grid}.py \
-  tests/python/test_{citizens,docs,statistics,explain,cli}.py
+  tests/python/test_{memory,launches,images,checkpoint,mutable_arrays,debugging,old_programs}.py \
+  tests/python/test_{docs,statistics,explain,cli}.py
 step python-cpu pytest_on_cpu
 step demo "$PYTHON" examples/perona_malik.py --out "$out/demo.png"
 for application in lattice_boltzmann conjugate_gradient train_network; do

@@ -27,6 +27,7 @@ def load(monkeypatch):
     return importlib.import_module
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CHECKS)
 def test_runs_checks_and_draws(name, tmp_path):
     image = pytest.importorskip("PIL.Image", reason="needs the demo extra")

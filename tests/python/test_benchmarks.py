@@ -43,6 +43,7 @@ def found(result: Path) -> dict[str, Any]:
     return json.loads(result.read_text())
 
 
+@pytest.mark.slow
 def test_every_part_measures_ours(found):
     assert not found["failed"]
     assert not found["left out"]
@@ -55,6 +56,7 @@ def test_every_part_measures_ours(found):
             assert row["min"] <= row["quartile_1"] <= row["median"] <= row["quartile_3"]
 
 
+@pytest.mark.slow
 def test_peers_that_need_a_gpu_say_why_they_are_absent(found):
     assert found["absent"]["FFI call"] == "needs a GPU"
     assert found["absent"]["raw graph"] == "needs a GPU"
@@ -75,6 +77,7 @@ def draw(out: Path, *words: str | Path, **variables: str) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in out.glob("*")}
 
 
+@pytest.mark.slow
 def test_a_result_is_drawn_the_same_each_time_also_as_gathered(result, tmp_path):
     names = ("overview", "chain", "concurrency", "loops", "host_time", "first_call")
     drawn = draw(tmp_path / "a", result, PYTHONHASHSEED="1")

@@ -84,6 +84,7 @@ def test_headers_of_cccl_come_with_nvrtc(tmp_path):
 
 @needs_bundle
 @pytest.mark.usefixtures("no_nvcc")
+@pytest.mark.slow
 def test_no_header_is_looked_for_outside_of_packages(tmp_path, monkeypatch):
     """A block reduction of cub, on a machine with a toolkit that would not compile."""
     toolkit = tmp_path / "toolkit"
@@ -236,6 +237,7 @@ def test_the_key_knows_every_compiler(monkeypatch):
 
 
 @needs_nvcc
+@pytest.mark.slow
 def test_a_kernel_that_only_nvcc_compiles_is_lowered(tmp_path):
     import jax
     import jax.numpy as jnp

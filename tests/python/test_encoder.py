@@ -78,7 +78,15 @@ def data():
 
 
 class Kept:
-    """Something that a weak reference can watch."""
+    """Counts those that are alive."""
+
+    alive = 0
+
+    def __init__(self):
+        Kept.alive += 1
+
+    def __del__(self):
+        Kept.alive -= 1
 
 
 # ---------------------------------------------------------------------- appending
@@ -523,15 +531,15 @@ def test_a_kernel_that_fails_is_told_once(failing, affine, enc, data, patience):
 
 
 def test_kept_objects_go_when_the_work_is_done(affine, enc, data):
-    kept = Kept()
-    gone = weakref.ref(kept)
-    enc.append(affine, data, scale=2.0, shift=0.0)
-    enc.keep(kept)
-    del kept
-    gc.collect()
-    assert gone() is not None
-    enc.synchronize()
-    assert gone() is None
+    for batch in (1, 2):
+        for _ in range(10):
+            enc.append(affine, data, scale=1.0, shift=1.0)
+            enc.keep(Kept())
+        assert Kept.alive == 10
+        enc.commit()
+        enc.keep(Kept())  # of the next batch
+        enc.synchronize()
+        assert Kept.alive == 0, batch
     enc.keep(None)
 
 
@@ -580,17 +588,16 @@ def test_after_an_exception_what_was_not_committed_is_dropped(affine, data):
 def test_an_encoder_that_goes_waits_for_its_work(affine):
     array = np.ones(SIZE, np.float32)
     view = array[:]
-    kept = Kept()
-    gone = weakref.ref(kept)
     encoder = jge.Encoder()
     encoder.append(affine, array, scale=2.0, shift=0.0)
     encoder.commit()
     encoder.append(affine, array, scale=100.0, shift=0.0)
-    encoder.keep(kept)
-    del array, kept, encoder
+    encoder.keep(Kept())
+    assert Kept.alive == 1
+    del array, encoder
     gc.collect()
     np.testing.assert_array_equal(view, 2)
-    assert gone() is None  # of work that was dropped
+    assert Kept.alive == 0  # what kept it was dropped
 
 
 def test_an_encoder_may_go_while_it_captures(affine, data):

@@ -80,7 +80,7 @@ needs_fatbin = needs(fatbin._load)
         ),
     ],
 )
-def test_exported_for_gpus_that_are_not_here(function, factor, target, inside, tmp_path):
+def test_exported_for_gpus_that_are_not_here(function, factor, target, inside):
     with jge.options(cuda_targets=target):
         saved = export(function, ["cuda"]).serialize()
         again = export(function, ["cuda"]).serialize()
@@ -91,36 +91,61 @@ def test_exported_for_gpus_that_are_not_here(function, factor, target, inside, t
     nodes = _core.describe_program(program)["nodes"]
     assert len(nodes) == factor // 2
     assert all(part in program for part in inside)
-    # Another process that has no GPU either reads the same.
-    path = tmp_path / "saved"
-    path.write_bytes(saved)
-    out = run(
-        "import jax, jax.export, jax_graphenc\n"
-        f"saved = jax.export.deserialize(bytearray(open({str(path)!r}, 'rb').read()))\n"
-        "print(saved.platforms, saved.mlir_module().count('@jax_graphenc.program.v1'))\n"
-        "try: saved.call(jax.numpy.arange(8.0))\n"
-        "except ValueError as error: print(str(error).splitlines()[0])\n"
-    )
-    first, refused = out.splitlines()
-    assert first == "('cuda',) 1"
-    assert "cuda" in refused
-    assert "cpu" in refused
 
 
-@pytest.mark.parametrize(("function", "factor"), FUNCTIONS)
-@pytest.mark.parametrize("platforms", [["cpu"], pytest.param(["cpu", "cuda"], marks=needs_nvrtc)])
-def test_exported_for_the_cpu_and_for_both(function, factor, platforms, tmp_path):
+def saved(tmp_path, exported):
+    """Files of exported functions, by name, for another process."""
+    paths = {name: str(tmp_path / name) for name in exported}
+    for name, function in exported.items():
+        (tmp_path / name).write_bytes(function.serialize())
+    return paths
+
+
+LOAD = """
+import jax, jax.export, jax_graphenc
+loaded = {name: jax.export.deserialize(bytearray(open(path, "rb").read()))
+          for name, path in PATHS.items()}
+"""
+
+
+@needs_nvrtc
+def test_another_process_without_a_gpu_reads_it_and_refuses_to_run_it(tmp_path):
     with jge.options(cuda_targets="sm_90a"):
-        exported = export(function, platforms)
-    assert len(programs(exported)) == len(platforms)
-    path = tmp_path / "saved"
-    path.write_bytes(exported.serialize())
+        paths = saved(tmp_path, {"twice": export(twice, ["cuda"]), "four": export(four, ["cuda"])})
     out = run(
-        "import jax, jax.export, jax_graphenc\n"
-        f"saved = jax.export.deserialize(bytearray(open({str(path)!r}, 'rb').read()))\n"
-        "print(saved.platforms, list(map(float, saved.call(jax.numpy.arange(8.0)))))\n"
+        f"PATHS = {paths}" + LOAD + "for saved in loaded.values():\n"
+        "    print(saved.platforms, saved.mlir_module().count('@jax_graphenc.program.v1'))\n"
+        "    try: saved.call(jax.numpy.arange(8.0))\n"
+        "    except ValueError as error: print(str(error).splitlines()[0])\n"
     )
-    assert out.strip() == f"{tuple(platforms)} {[factor * float(i) for i in range(8)]}"
+    lines = out.splitlines()
+    assert len(lines) == 4
+    for first, refused in zip(lines[::2], lines[1::2], strict=True):
+        assert first == "('cuda',) 1"
+        assert "cuda" in refused
+        assert "cpu" in refused
+
+
+def test_another_process_runs_what_was_exported_for_the_cpu_and_for_both(tmp_path):
+    platforms = {"cpu": ["cpu"], "both": ["cpu", "cuda"]}
+    if needs_nvrtc.args[0]:
+        del platforms["both"]
+    exported = {}
+    with jge.options(cuda_targets="sm_90a"):
+        for kind, names in platforms.items():
+            for function, factor in FUNCTIONS:
+                exported[f"{factor} {kind}"] = export(function, names)
+                assert len(programs(exported[f"{factor} {kind}"])) == len(names)
+    paths = saved(tmp_path, exported)
+    out = run(
+        f"PATHS = {paths}" + LOAD + "for name, saved in loaded.items():\n"
+        "    print(name, saved.platforms, list(map(float, saved.call(jax.numpy.arange(8.0)))))\n"
+    )
+    assert out.splitlines() == [
+        f"{factor} {kind} {tuple(names)} {[factor * float(i) for i in range(8)]}"
+        for kind, names in platforms.items()
+        for _, factor in FUNCTIONS
+    ]
 
 
 @needs_nvrtc
@@ -240,7 +265,9 @@ print(jax.jit(FUNCTION)(x)[3], jge.stats()["compiled"], jge.stats()["disk_hits"]
 )
 
 
-@pytest.mark.parametrize(("function", "result"), [("twice", 6.0), ("four", 12.0)])
+@pytest.mark.parametrize(
+    ("function", "result"), [("twice", 6.0), pytest.param("four", 12.0, marks=pytest.mark.slow)]
+)
 def test_a_second_process_starts_from_both_caches(function, result, tmp_path):
     """XLA's executable and the kernel, for a lone kernel and a region."""
     code = CACHE.replace("FUNCTION", function)

@@ -71,8 +71,17 @@ def dtypes_of(name: str) -> tuple[str, ...]:
     return tuple(re.findall(r"\w+", line))
 
 
+def quick(condition: bool) -> Any:
+    """The mark of what has a like in the quick tests, unless it is that one."""
+    return () if condition else pytest.mark.slow
+
+
 CASES = [
-    pytest.param(name, dtype, size, id=f"{name}-{dtype}-{'x'.join(map(str, size))}")
+    pytest.param(
+        *(name, dtype, size),
+        id=f"{name}-{dtype}-{'x'.join(map(str, size))}",
+        marks=quick(dtype == "float32" and size == sizes[1]),
+    )
     for name, sizes in SIZES.items()
     for dtype in dtypes_of(name)
     for size in (sizes if dtype == "float32" else sizes[1:2])
@@ -100,7 +109,7 @@ def test_agrees_with_jax_numpy(gallery, name, dtype, size):
     check(gallery, name, dtype, size)
 
 
-@pytest.mark.parametrize("name", SIZES)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=quick(n == "fdtd")) for n in SIZES])
 @pytest.mark.usefixtures("cpu")
 def test_stays_inside_of_its_arrays(gallery, name):
     """Where every access and barrier is checked."""
@@ -153,7 +162,10 @@ def test_several_in_one_region(gallery):
 # ---------------------------------------------------------------------- derivatives
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+@pytest.mark.parametrize(
+    "dtype",
+    [pytest.param(d, marks=quick(d == "float32")) for d in ("float32", "float64", "bfloat16")],
+)
 @pytest.mark.parametrize("size", [(5, 301), (600, 3)], ids=["wide", "more rows than parts"])
 def test_the_gradient_of_the_norm(gallery, dtype, size):
     module = gallery.load("rms_norm")

@@ -21,7 +21,7 @@ EXAMPLES = int(os.environ.get("JAX_GRAPHENC_FUZZ_EXAMPLES", "300")) // 15 + 1
 # A multiple of 16 bytes, and not: parts of the one are aligned, parts of the other are copied.
 ROWS, SIZES = 4, (4, 3)
 
-pytestmark = pytest.mark.usefixtures("cpu")
+pytestmark = [pytest.mark.usefixtures("cpu"), pytest.mark.slow]
 
 # All numbers are small integers modulo a prime, so that any order of sums gives the same.
 SOURCE = r"""

@@ -91,23 +91,6 @@ def test_a_second_process_compiles_nothing(tmp_path):
     assert run(code, JAX_GRAPHENC_CACHE_DIR="").split() == ["6.0", "1", "0"]
 
 
-def test_an_exported_kernel_runs_in_another_process(tmp_path):
-    path = tmp_path / "saved"
-    run(
-        PRELUDE + "from jax import export\n"
-        "made = export.export(jax.jit(kernel), disabled_checks=jge.export_checks())(x)\n"
-        f"open({str(path)!r}, 'wb').write(made.serialize())",
-        JAX_PLATFORMS="cpu",
-    )
-    out = run(
-        "import jax, jax.numpy as jnp, jax_graphenc\n"
-        f"saved = jax.export.deserialize(bytearray(open({str(path)!r}, 'rb').read()))\n"
-        "print(saved.call(jnp.arange(8.0))[3])",
-        JAX_PLATFORMS="cpu",
-    )
-    assert out.split() == ["6.0"]
-
-
 def test_what_cannot_be_exported_names_the_kernel():
     out = run(
         PRELUDE + "from jax import export\n"

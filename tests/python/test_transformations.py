@@ -201,25 +201,50 @@ TRANSFORMATIONS = {
 }
 FORWARD = ("jvp", "jacfwd")
 ONCE = ("donated", "exported")  # jitted within
+CELLS = [
+    (subject, name)
+    for subject in SUBJECTS
+    for name in TRANSFORMATIONS
+    # JAX differentiates a custom_vjp in reverse only.
+    if subject != "kernel with rule" or not any(mode in name for mode in FORWARD)
+]
+EAGER = ("alone", "vmap", "grad", "jvp", "scan", "cond")
+
+
+@functools.cache
+def wanted(in_numpy, name):
+    transform, args = TRANSFORMATIONS[name]
+    return jax.jit(transform(in_numpy))(*args)
 
 
 @pytest.mark.filterwarnings("ignore:Some donated buffers were not usable")
-@pytest.mark.parametrize("name", TRANSFORMATIONS)
-@pytest.mark.parametrize("subject", SUBJECTS)
+@pytest.mark.parametrize(("subject", "name"), CELLS)
 def test_a_cell(subject, name):
+    """Under jit, and with a region around all of it."""
     transform, args = TRANSFORMATIONS[name]
     f, in_numpy = SUBJECTS[subject]
-    if subject == "kernel with rule" and any(mode in name for mode in FORWARD):
-        pytest.skip("JAX differentiates a custom_vjp in reverse only")
     before = jax.tree.map(np.copy, args)
-    want = transform(in_numpy)(*args)
-    if not name.startswith(ONCE):
+    want = wanted(in_numpy, name)
+    if name.startswith(ONCE):
         check(transform(f)(*args), want)
-        check(jax.jit(transform(f))(*args), want)
-        # A region around all of it.
-        check(jax.jit(jge.graph(transform(f)))(*args), want)
     else:
-        check(transform(f)(*args), want)
+        check(together(transform(f), jge.graph(transform(f)))(*args), (want, want))
+    jax.tree.map(np.testing.assert_array_equal, args, before)
+
+
+@pytest.mark.parametrize(
+    ("subject", "name"),
+    [
+        pytest.param(subject, name, marks=[] if name in EAGER else pytest.mark.slow)
+        for subject, name in CELLS
+        if not name.startswith(ONCE)
+    ],
+)
+def test_a_cell_outside_of_jit(subject, name):
+    transform, args = TRANSFORMATIONS[name]
+    f, in_numpy = SUBJECTS[subject]
+    before = jax.tree.map(np.copy, args)
+    check(transform(f)(*args), wanted(in_numpy, name))
     jax.tree.map(np.testing.assert_array_equal, args, before)
 
 
@@ -230,10 +255,14 @@ def test_a_cell_in_64_bits(subject, name):
     f, in_numpy = SUBJECTS[subject]
     with jax.enable_x64(True):
         args = [jnp.asarray(x, jnp.float64) for x in args]
-        got = jax.jit(transform(f))(*args)
-        want = transform(in_numpy)(*args)
+        got, want = together(transform(f), transform(in_numpy))(*args)
         jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-12), got, want)
         assert {x.dtype for x in jax.tree.leaves(got)} == {jnp.dtype(jnp.float64)}
+
+
+def together(*functions):
+    """Compiled as one: the results of each."""
+    return jax.jit(lambda *args: tuple(f(*args) for f in functions))
 
 
 # ---------------------------------------------------------------------- several devices
@@ -242,11 +271,6 @@ def test_a_cell_in_64_bits(subject, name):
 def on_axis_1(f):
     mapped = jax.vmap(f, (0, 1), 1)
     return lambda x, y: tuple(out.T for out in mapped(x, y.T))
-
-
-def together(*functions):
-    """Compiled as one: the results of each."""
-    return jax.jit(lambda *args: tuple(f(*args) for f in functions))
 
 
 # What happens inside of shard_map, what happens around it, and whether its parts are of a batch's
@@ -319,6 +343,7 @@ def test_on_the_devices_that_are_here():
     check_sharded(eager=jax.devices()[0].platform != "cpu")
 
 
+@pytest.mark.slow
 def test_on_several_devices():
     run_on_cpu_devices(
         "import test_transformations as t; t.check_sharded(eager=True)", 4, timeout=600
