@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import jax_graphenc as jge
+from jax_graphenc.primitives import program_p
+from jax_graphenc.programs.program import Kernel, Node, Program
 
 SAXPY = r"""
 extern "C" __global__ void saxpy(const float* x, const float* y, float* out, float a, int n) {
@@ -450,6 +452,40 @@ def test_arrays_sharded_over_explicit_axes_are_refused(saxpy):
 
 
 # ---------------------------------------------------------------------- caches and threads
+
+
+def test_an_equation_prints_in_one_line(xy):
+    x, y = xy
+    kernel = make_saxpy(grid=(2, 2), sharding="n, n -> n")
+    structured = np.zeros((), [("a", "f4")])[()]
+    struct = jge.cuda_kernel(
+        "struct A { float a; };\n"
+        'extern "C" __global__ void f(const float* x, float* out, A a) { out[0] = x[0] * a.a; }',
+        "f",
+        out_shape=lambda x: x,
+        grid=1,
+        block=1,
+    )
+
+    def f(x, a):
+        return struct(jax.vmap(lambda x: kernel(x, x, a=2.0, n=7))(x), a=structured)
+
+    printed = str(jax.make_jaxpr(f)(jnp.stack([x, y]), 2.0))
+    assert " = cuda_kernel[saxpy<<<(2, 2), 256>>>(x, y, out, a=2.0, n=7) for each of 2] " in printed
+    assert " = cuda_kernel[f<<<1, 1>>>(x, out, a=...)] " in printed
+    assert "__global__" not in printed
+    assert all(name not in printed for name in ("needs_devices", "CudaSource", "Rule("))
+    # Programs that are made already print without their images.
+    image = b"image" * 1000
+    kernel = Kernel(image, "f", "f", ())
+    launch = Node(kernel, (1, 1, 1), (1, 1, 1), (1, 1, 1), 0, False, ())
+    program = Program("p", (), (4,), (), (launch,))
+    results = (jax.core.ShapedArray((1,), np.dtype("float32")),)
+    printed = str(
+        jax.make_jaxpr(lambda: program_p.bind(program=program, results=results, uncaptured=False))()
+    )
+    assert "image" not in printed + repr(kernel) + repr(launch)
+    assert "program=<program p, nodes: 1>" in printed
 
 
 def test_the_order_of_keywords_specializes_nothing(xy):
