@@ -20,7 +20,7 @@ from jax_graphenc.base.shapes import Array
 from jax_graphenc.base.tracebacks import ends_at_caller
 from jax_graphenc.calls import arguments, launch
 from jax_graphenc.calls.call import Observed
-from jax_graphenc.calls.values import Keywords, concrete
+from jax_graphenc.calls.values import Keywords
 from jax_graphenc.devices.capturing import capturing
 from jax_graphenc.devices.device_info import driver_of
 from jax_graphenc.devices.target import Target, architecture
@@ -143,7 +143,7 @@ class Encoder:
                     "be written in place is expected, of numpy on the CPU, or of a library such "
                     "as CuPy on CUDA"
                 )
-        keywords = Keywords({k: concrete(value, k, name) for k, value in values.items()})
+        keywords = Keywords(kernel.definition.scalars(values))
         program = _program(
             kernel,
             tuple((memory.shape, memory.dtype) for memory in memories),

@@ -15,7 +15,7 @@ from jax_graphenc.calls.parameters import check_params
 from jax_graphenc.compiler.files import FollowedSource
 from jax_graphenc.kernels.definition import Definition, Launch
 from jax_graphenc.kernels.kernel import CudaKernel
-from jax_graphenc.kernels.sources import follow, prebuilt, read_image, refuse_for_images
+from jax_graphenc.kernels.sources import check_name, follow, prebuilt, read_image, refuse_for_images
 
 
 @ends_at_caller
@@ -143,6 +143,7 @@ def cuda_kernel(
         TypeError: if a parameter is neither a value nor a pointer to values, if nothing is written,
             or if an argument is of the wrong type.
     """
+    check_name(name, source)
     with telling(f"kernel '{name}'"):
         checked = check_params(params)
     code: Code

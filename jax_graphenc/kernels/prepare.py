@@ -23,7 +23,7 @@ from jax_graphenc.calls.call import (
     Reference,
 )
 from jax_graphenc.calls.parameters import Parameter, hidden_pointers
-from jax_graphenc.calls.values import Keywords, concrete, pack
+from jax_graphenc.calls.values import Keywords, pack
 from jax_graphenc.kernels import shape_functions
 from jax_graphenc.kernels.definition import Definition, Launch
 from jax_graphenc.signature.types import element_of
@@ -95,7 +95,7 @@ def all_values(definition: Definition, arrays: Sequence[Array], keywords: Keywor
     for name, value in missing.items():
         if callable(value):
             with functions.noting(f"in values[{name!r}] of kernel '{definition.title}'"):
-                value = concrete(functions.call(value, given), name, definition.title)
+                value = definition.scalars({name: functions.call(value, given)})[name]
         found[name] = value
     return Keywords(found)
 
@@ -209,7 +209,11 @@ def _bound(
         if p.role == "value":
             element = element_of(p.type)
             dtype = element[0] if element and element[1] == 1 else None
-            value = pack(values[p.name], dtype, p.name, p.type, definition.title)
+            try:
+                value = pack(values[p.name], dtype, p.name, p.type, definition.title)
+            except TypeError as error:
+                hint = definition.struct_hint({p.name: values[p.name]})
+                raise TypeError(f"{error}{hint}") from None
             bound.append(CallParameter(p.name, p.role, p.type, dtype, value))
         else:
             dtype = inputs[p.name][1] if p.role == "in" else next(outputs)[1]

@@ -3,6 +3,8 @@
 import copy
 import inspect
 import pickle
+import re
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -121,6 +123,40 @@ def test_tables_of_the_wrong_type(more, pattern):
 def test_braces_hold_the_name_of_an_input(name):
     with pytest.raises(ValueError, match=r"braces hold the name of an input, such as 'scale<{x}>'"):
         make(SCALE, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "pattern"),
+    [
+        (None, TypeError, "a kernel's name is a string, such as 'scale'.*; got NoneType"),
+        (Path("f.cu"), TypeError, "a kernel's name is a string.*; got PosixPath"),
+        (" ", ValueError, "a kernel's name is empty"),
+        (body(""), ValueError, r"name= is CUDA source.*cuda_kernel\(source, name, ...\)"),
+        ("f.cu", ValueError, r"name= is a file.*cuda_kernel\(source, name, ...\)"),
+    ],
+)
+def test_what_is_no_name(name, error, pattern):
+    with pytest.raises(error, match=pattern) as caught:
+        make("f", name)
+    assert "threadIdx" not in str(caught.value)
+    with pytest.raises(error, match=pattern):
+        jge.cuda_module(body("")).kernel(name, out_shape=X, grid=1, block=1)
+
+
+@pytest.mark.parametrize(
+    "text", ["int i = threadIdx.x; out[i] = x[i];", 'extern "C" void f(const float* x) { }']
+)
+def test_a_source_without_a_kernel_shows_one(text):
+    with pytest.raises(ValueError, match=r'no __global__ .*write extern "C" __global__ void f\('):
+        make(text, "f")
+
+
+def test_a_launch_in_brackets_says_where_it_belongs():
+    kernel = make(body("out[i] = n * x[i];", "const float* x, float* out, int n"), "f")
+    tuned = jge.autotune(kernel, [{"block": 8}])
+    for f in (kernel, tuned):
+        with pytest.raises(TypeError, match=r"'f': .* grid= and block=.* call it as f\(x, n=...\)"):
+            f[1, 8](X, n=2)
 
 
 def test_a_template_is_looked_up_when_it_is_defined():
@@ -281,6 +317,32 @@ def test_a_copy_has_rules_of_its_own(copied):
         NotImplementedError, match=r"with scale\.defvjp\(fwd, bwd\) or scale\.defjvp"
     ):
         jax.jvp(lambda x: kernel(x, a=2.0), (X,), (X,))
+
+
+STRUCT = """
+struct Plain { float a; /* and */ int b, c; };
+namespace ns { typedef struct { double d; } Named; }
+struct Odd { float* p; };
+"""
+
+
+@pytest.mark.parametrize("given", [(1.0, 2, 3), [1.0, 2, 3], {"a": 1.0}, 1.0, np.zeros(2)])
+def test_a_struct_given_otherwise_is_told_its_dtype(given):
+    def kernel(name):
+        text = body("out[i] = x[i];", f"const float* x, float* out, {name} s")
+        return make(STRUCT + text, "f")
+
+    dtype = re.escape("np.dtype([('a', 'float32'), ('b', 'int32'), ('c', 'int32')], align=True)")
+    said = rf"kernel 'f': .*'s'.*Plain is a struct: pass np.array\(\(...\), {dtype}\)\[\(\)\]"
+    with pytest.raises(TypeError, match=said):
+        kernel("Plain")(X, s=given)
+    with jge.Encoder(jax.devices("cpu")[0]) as encoder, pytest.raises(TypeError, match=said):
+        encoder.append(kernel("Plain"), X, X.copy(), s=given)
+    with pytest.raises(TypeError, match=re.escape("np.dtype([('d', 'float64')], align=True)")):
+        kernel("ns::Named")(X, s=given)
+    with pytest.raises(TypeError, match="'s'") as caught:
+        kernel("Odd")(X, s=given)
+    assert "np.dtype" not in str(caught.value)
 
 
 @pytest.mark.parametrize("kind", [UnknownKernelError, jge.KernelCompileError])
