@@ -22,6 +22,10 @@ SLOT_BYTES = 256
 VMAP_METHODS = ("nodes", "sequential", "expand_dims", "broadcast_all")
 """What ``vmap=`` can be, beside ``None`` and a function."""
 
+POINTER_BYTES = 8
+MAX_PARAMETERS = 320  # demanglers of C++ names give up on more
+MAX_PARAMETER_BYTES = 32764  # CUDA's, from compute capability 7.0 on
+
 DEFAULT_VMAP = "nodes"
 DEFAULT_ALIGNMENT = 16  # bytes: float4, the widest load
 
@@ -42,6 +46,7 @@ class CallParameter:
         dtype: of the array behind a pointer, or of the value; ``None`` for a type that only the
             compiler knows.
         value: the bytes of a by-value parameter.
+        size: elements of the array behind a pointer; where they form vectors is checked.
         loaded: whether it points to a by-value parameter of the user's, which the kernel loads.
     """
 
@@ -50,6 +55,7 @@ class CallParameter:
     declared: str
     dtype: np.dtype[Any] | None
     value: bytes = b""
+    size: int = 0
     loaded: bool = False
 
 

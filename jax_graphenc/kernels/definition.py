@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from jax_graphenc.calls.call import SLOT_BYTES, VMAP_METHODS, bare_name
+from jax_graphenc.calls.call import MAX_PARAMETERS, SLOT_BYTES, VMAP_METHODS, bare_name
 from jax_graphenc.calls.code import Code, CudaSource, Prebuilt
 from jax_graphenc.calls.parameters import Parameter, describe, spell
 from jax_graphenc.calls.sharding_rule import Rule
@@ -117,6 +117,11 @@ class Definition:
         self._check_options()
         derive("zero_init", self._checked_zero_init())
         derive("described", describe(self.source, self.name, self.params))
+        if len(self.described) > MAX_PARAMETERS:
+            raise ValueError(
+                f"kernel '{self.title}' has {len(self.described)} parameters; the limit is "
+                f"{MAX_PARAMETERS}"
+            )
         derive("value_names", frozenset(p.name for p in self.described if p.role == "value"))
         self._check_placeholders()
         self._check_outputs()

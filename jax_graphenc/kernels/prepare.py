@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,9 @@ from jax_graphenc.base.shapes import Array, Dim3
 from jax_graphenc.calls import arguments
 from jax_graphenc.calls import launch as launches
 from jax_graphenc.calls.call import (
+    MAX_PARAMETER_BYTES,
     NOT_OBSERVED,
+    POINTER_BYTES,
     BatchingRule,
     CallParameter,
     KernelCall,
@@ -63,13 +66,16 @@ def prepare(
     if out_shape is None:
         out_shape = functions.evaluate("out_shape", definition.out_shape, where, values)
     results = arguments.results(spelled, parameters, out_shape, inputs, name)
+    outputs = zip((p.name for p in parameters if p.role in ("out", "inout")), results, strict=True)
+    known = {**inputs, **dict(outputs)}
+    arguments.check_vectors(spelled, parameters, known)
     vmap, rule = definition.vmap, definition.sharding_rule
     remade = vmap in _REMADE or rule is not None
     return KernelCall(
         label=definition.label(dtypes),
         code=definition.code_for(dtypes),
         expression=definition.expression(dtypes),
-        parameters=_bound(definition, parameters, inputs, results, values.values),
+        parameters=_bound(definition, parameters, known, values.values),
         results=results,
         **_evaluated(launch or definition.launch, functions, where, values),
         reference=definition.reference and Reference(definition.reference, values),
@@ -197,13 +203,11 @@ def _evaluated(
 def _bound(
     definition: Definition,
     parameters: Sequence[Parameter],
-    inputs: Mapping[str, Array],
-    results: Sequence[Array],
+    arrays: Mapping[str, Array],
     values: Mapping[str, Any],
 ) -> tuple[CallParameter, ...]:
     """The parameters with what a call gives them."""
     loaded = definition.loaded
-    outputs = iter(results)
     bound = []
     for p in parameters:
         if p.role == "value":
@@ -216,10 +220,25 @@ def _bound(
                 raise TypeError(f"{error}{hint}") from None
             bound.append(CallParameter(p.name, p.role, p.type, dtype, value))
         else:
-            dtype = inputs[p.name][1] if p.role == "in" else next(outputs)[1]
-            made = CallParameter(p.name, p.role, str(p), dtype, loaded=p.name in loaded)
-            bound.append(made)
+            shape, dtype = arrays[p.name]
+            is_loaded = p.name in loaded
+            bound.append(
+                CallParameter(
+                    p.name, p.role, str(p), dtype, size=math.prod(shape), loaded=is_loaded
+                )
+            )
+    _check_bytes(definition, bound)
     return tuple(bound)
+
+
+def _check_bytes(definition: Definition, bound: Sequence[CallParameter]) -> None:
+    sizes = {p.name: len(p.value) if p.role == "value" else POINTER_BYTES for p in bound}
+    if (total := sum(sizes.values())) > MAX_PARAMETER_BYTES:
+        largest = max(sizes, key=lambda name: sizes[name])
+        raise ValueError(
+            f"kernel '{definition.title}' takes {total} bytes of parameters ('{largest}' alone "
+            f"{sizes[largest]}); the limit is {MAX_PARAMETER_BYTES}"
+        )
 
 
 _REMADE = ("expand_dims", "broadcast_all")

@@ -173,6 +173,38 @@ def test_a_kernel_that_writes_nothing_is_refused_when_it_is_defined():
             make(body("", "const float* x"), "f", out_shape=shape)
 
 
+@pytest.mark.parametrize(
+    ("shape", "said"),
+    [
+        ((-1,), r"out_shape has the shape \(-1,\), with a negative size"),
+        ((2**62,), rf"\({2**62},\) float32, {2**64} bytes; the limit is {2**48}"),
+        ((2**30, 2**29), rf"float32, {2**61} bytes; the limit is {2**48}"),
+    ],
+)
+@pytest.mark.parametrize("wrap", [jax.jit, lambda f: jax.jit(jge.graph(f))])
+def test_shapes_that_no_array_has(shape, said, wrap):
+    kernel = make(body(""), "f", out_shape=jax.ShapeDtypeStruct(shape, jnp.float32))
+    with pytest.raises(ValueError, match=rf"kernel 'f': .*{said}"):
+        wrap(kernel).lower(X)
+    if min(shape) > 0:
+        kernel = make(body(""), "f")
+        with pytest.raises(ValueError, match=rf"kernel 'f': input 'x' .*{said}"):
+            wrap(kernel).lower(jax.ShapeDtypeStruct(shape, jnp.float32))
+
+
+def test_more_parameters_than_can_be():
+    many = ", ".join(f"const float* p{i}" for i in range(340))
+    with pytest.raises(ValueError, match=r"kernel 'f' has 342 parameters; the limit is 320"):
+        make(body("", f"const float* x, float* out, {many}"), "f")
+    struct = "struct Large { char c[32752]; };"
+    kernel = make(struct + body("", "const float* x, float* out, Large s"), "f")
+    large = np.zeros((), [("c", "i1", 32752)])[()]
+    with pytest.raises(
+        ValueError, match=r"kernel 'f'.* 32768 bytes of parameters \('s' alone 32752\); .* 32764"
+    ):
+        kernel(X, s=large)
+
+
 # ---------------------------------------------------------------------- params
 
 

@@ -131,6 +131,56 @@ def test_vector_types_take_arrays_of_their_elements():
     np.testing.assert_allclose(norms(v), (np.asarray(v) ** 2).sum(1))
 
 
+VECTORS = r"""
+#include <cuda_fp16.h>
+#include "vectors.h"
+typedef float3 Here;
+extern "C" __global__ void f(const float3* x, float* out) { out[0] = x[0].x; }
+extern "C" __global__ void named(const Here* x, float* out) { out[0] = x[0].x; }
+extern "C" __global__ void writes(const float* x, float3* out) { out[0].x = x[0]; }
+extern "C" __global__ void updates(float3* x) { x[0].x = 1; }
+extern "C" __global__ void halves(const half2* x, float* out) { out[0] = float(x[0].x); }
+extern "C" __global__ void elsewhere(const Elsewhere* x, float* out) { out[0] = x[0].x; }
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "dtype", "of"),
+    [
+        *(("f", (4, 2), "float32", 3), ("named", (4, 2), "float32", 3)),
+        *(("writes", (4, 2), "float32", 3), ("updates", (4,), "float32", 3)),
+        *(("halves", (3,), "float16", 2), ("elsewhere", (4, 2), "float32", 3)),
+    ],
+)
+def test_an_array_is_whole_vectors(name, shape, dtype, of, tmp_path):
+    (tmp_path / "vectors.h").write_text("typedef float3 Elsewhere;")
+    kernel = jge.cuda_kernel(
+        VECTORS,
+        name,
+        out_shape=None if name == "updates" else lambda x: x if name == "writes" else ONE,
+        grid=1,
+        block=1,
+        params={"x": "inout"} if name == "updates" else None,
+        include_dirs=[tmp_path],
+    )
+    x = jnp.ones(shape, dtype)
+    said = rf"kernel '?{name}.*{x.size}, is no multiple of {of}"
+    with pytest.raises(ValueError, match=said):
+        jax.jit(kernel)(x)
+    with pytest.raises(ValueError, match=said):
+        jax.vmap(kernel)(jnp.stack([x] * of))
+    array = np.ones(shape, dtype)
+    arrays = (array,) if name == "updates" else (array, np.ones(shape, np.float32))
+    device = jax.devices("cpu")[0]
+    with jge.Encoder(device) as encoder, pytest.raises(ValueError, match=said):
+        encoder.append(kernel, *arrays)
+    kernel(jnp.ones((of, *shape), dtype))
+    kernel(jnp.ones((0, *shape), dtype))
+
+
+ONE = jax.ShapeDtypeStruct((1,), jnp.float32)
+
+
 def test_a_struct_by_value_is_a_structured_scalar():
     kernel = jge.cuda_kernel(
         r"""struct Step { float scale; int n; double shift; };
