@@ -110,7 +110,8 @@ def cuda_kernel(
         cpu: what runs on the CPU: ``"source"``, ``"reference"``, or ``"auto"``: the source where it
             can run, else the reference.
         values: by-value parameters that calls need not give: by name, a value or a function as
-            above, such as ``{"n": lambda x: x.size}``. A keyword of the call wins.
+            above, such as ``{"n": lambda x: x.size}``, which may name other values, in any order.
+            A keyword of the call wins.
         sharding: the dimensions that may be split over devices, by array, in the kernel's order:
             ``"b n, n -> b n"``. One with a name may be, and all of that name are split alike; ``_``
             is one that stays whole; ``...`` in front is any number that may be, where an input's

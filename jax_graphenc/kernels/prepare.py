@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,11 +98,28 @@ def all_values(definition: Definition, arrays: Sequence[Array], keywords: Keywor
         return keywords
     functions = _ShapeFunctions(definition, arrays, keywords)
     found = dict(given)
-    for name, value in missing.items():
-        if callable(value):
+
+    def find(name: str, path: tuple[str, ...]) -> None:
+        """Finds a value, after those that it needs; ``path`` is what needs it."""
+        if name in path:
+            circle = " needs ".join(map(repr, (*path[path.index(name) :], name)))
+            raise TypeError(
+                f"kernel '{definition.title}': values= go in a circle: {circle}; give one of them "
+                "in the call"
+            )
+        value = missing[name]
+        if callable(value) and name not in found:
+            needs = [need for need in shape_functions.asked_for(value) if need in missing]
+            for need in needs:
+                find(need, (*path, name))
             with functions.noting(f"in values[{name!r}] of kernel '{definition.title}'"):
-                value = definition.scalars({name: functions.call(value, given)})[name]
-        found[name] = value
+                known = {**given, **{need: found[need] for need in needs}}
+                value = functions.call(value, known, others=definition.defaults)
+                found[name] = definition.scalars({name: value})[name]
+        found.setdefault(name, value)
+
+    for name in missing:
+        find(name, ())
     return Keywords(found)
 
 
@@ -137,7 +154,11 @@ class _ShapeFunctions:
         self._inputs, self._traced = definition.as_given(structs)
 
     def call(
-        self, function: Callable[..., Any], values: Mapping[str, Any], block: Dim3 | None = None
+        self,
+        function: Callable[..., Any],
+        values: Mapping[str, Any],
+        block: Dim3 | None = None,
+        others: Iterable[str] = (),
     ) -> Any:
         """A function's result; it may ask for the block and for macros as well."""
         offered: dict[str, Any] = {} if block is None else {"block": block}
@@ -149,7 +170,8 @@ class _ShapeFunctions:
                 offered[macro] = text
         names = [p.name for p in self.definition.shown.inputs]
         known = {**values, **self._traced}
-        return shape_functions.call(function, names, self._inputs, known, offered)
+        title = self.definition.title
+        return shape_functions.call(title, function, names, self._inputs, known, offered, others)
 
     def evaluate(
         self, what: str, value: Any, where: str, values: Keywords, block: Dim3 | None = None

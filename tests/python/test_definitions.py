@@ -451,9 +451,60 @@ def test_functions_of_shapes_of_a_traced_value():
     np.testing.assert_array_equal(jax.jit(lambda a: kernel(X, X, a=a))(1.0), 3 * X)
 
 
+CHAIN = body(
+    "out[i] = x[i] + a + 10 * b + 100 * c;", "const float* x, float* out, int a, int b, int c"
+)
+CHAINED = {"c": lambda b, a: a + b, "b": lambda a, x: 2 * a + x.ndim, "a": 1}
+
+
+@pytest.mark.parametrize("order", ["abc", "cba", "bca"])
+def test_values_may_use_values(order):
+    kernel = make(CHAIN, "f", values={name: CHAINED[name] for name in order})
+    np.testing.assert_array_equal(kernel(X), X + 1 + 30 + 400)
+    np.testing.assert_array_equal(kernel(X, a=2), X + 2 + 50 + 700)
+    np.testing.assert_array_equal(kernel(X, b=0), X + 1 + 0 + 100)
+    out = np.zeros_like(X)
+    with jge.Encoder(jax.devices("cpu")[0]) as encoder:
+        encoder.append(kernel, X, out, b=0)
+    np.testing.assert_array_equal(out, X + 101)
+
+
+def test_values_that_use_values_in_other_forms():
+    outer = 5
+    values = {
+        "a": lambda x, a=outer: a,  # a default is the function's own
+        "b": lambda *inputs, a: a + len(inputs),
+        "c": lambda first, *, b, **others: b if others == {} else -1,
+    }
+    np.testing.assert_array_equal(make(CHAIN, "f", values=values)(X), X + 5 + 60 + 600)
+    # A value that is traced is known by its type, as everywhere.
+    kernel = make(CHAIN, "f", values={**CHAINED, "c": lambda b: b, "b": lambda a: a.ndim})
+    np.testing.assert_array_equal(jax.jit(lambda a: kernel(X, a=a))(1), X + 1)
+
+
+@pytest.mark.parametrize(
+    ("values", "circle"),
+    [
+        ({"a": lambda a: a}, "'a' needs 'a'"),
+        (
+            {"a": lambda c: c, "b": lambda x, a: a, "c": lambda b: b},
+            "'a' needs 'c' needs 'b' needs 'a'",
+        ),
+    ],
+)
+def test_values_that_need_each_other_are_named(values, circle):
+    kernel = make(CHAIN, "f", values=values)
+    with pytest.raises(TypeError, match=f"kernel 'f': values= go in a circle: {circle}"):
+        kernel(X, **{name: 1 for name in "bc" if name not in values})
+    with pytest.raises(
+        TypeError, match=r"kernel 'f': .* takes \(z\) .* by name for b, x, c, a; or"
+    ):
+        make(CHAIN, "f", values={**CHAINED, "a": lambda z: z, "c": 1})(X, b=2)
+
+
 @pytest.mark.parametrize("grid", [lambda z: 1, lambda x, y, z: 1, lambda x, *, z: 1])
 def test_a_function_of_shapes_that_asks_for_what_is_not_there(grid):
-    there = r"cannot be called: it may ask by name for block, TILE, a, x, y; or take all inputs"
+    there = r"'f': .* cannot be called: it may ask by name for block, TILE, a, x, y; or take all"
     with pytest.raises(TypeError, match=there) as caught:
         make(WEIGH, "f", grid=grid, defines={"TILE": 2})(X, X, a=1.0)
     assert "in grid= of kernel f(" in "".join(caught.value.__notes__)
