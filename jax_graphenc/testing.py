@@ -12,7 +12,7 @@ import numpy as np
 
 from jax_graphenc.base.tracebacks import ends_at_caller
 from jax_graphenc.calls.call import CallParameter, KernelCall
-from jax_graphenc.calls.values import Keywords, concrete
+from jax_graphenc.calls.values import Keywords
 from jax_graphenc.kernels.kernel import CudaKernel
 from jax_graphenc.kernels.prepare import prepare
 from jax_graphenc.primitives.kernel import kernel_p
@@ -66,7 +66,7 @@ def check_kernel(
     kernel = kernel.current()
     arrays = [jnp.asarray(x) for x in inputs]
     jax.eval_shape(lambda *xs: kernel(*xs, **keywords), *arrays)  # refuses what a call refuses
-    values = Keywords({k: concrete(v, k, kernel.__name__) for k, v in keywords.items()})
+    values = Keywords(kernel.definition.scalars(keywords))
     shapes = tuple((x.shape, np.dtype(x.dtype)) for x in arrays)
     source = CudaKernel(replace(kernel.definition, cpu="source"))
     call = prepare(source.definition, shapes, values)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from jax.extend import core
 
 
@@ -25,3 +28,21 @@ def hide_in_tracebacks(folder: str) -> None:
     except ImportError:
         return
     register_exclusion(folder)
+
+
+def print_in_one_line(primitive: core.Primitive, shown: Callable[[dict[str, Any]], str]) -> None:
+    """Lets jaxprs show a text in place of the parameters of a primitive's equations.
+
+    Not public. Where this is gone, jaxprs show the parameters, a line each.
+    """
+    try:
+        from jax._src.core import _pp_eqn, pp_eqn_rules
+    except ImportError:
+        return
+
+    def rule(eqn: core.JaxprEqn, context: Any, settings: Any) -> Any:
+        # JAX breaks lines between parameters, not in a name.
+        named = core.Primitive(f"{primitive.name}[{shown(eqn.params)}]")
+        return _pp_eqn(eqn.replace(primitive=named), context, settings, params=())
+
+    pp_eqn_rules[primitive] = rule

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import operator
 import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,7 +14,10 @@ import numpy as np
 
 from jax_graphenc.base.shapes import Array
 from jax_graphenc.calls.parameters import Parameter
-from jax_graphenc.signature.types import dtype_of, holds
+from jax_graphenc.signature.types import dtype_of, element_of, holds
+
+MAX_ARRAY_BYTES = 2**48
+"""What processors and GPUs address."""
 
 
 def as_array(value: Any, where: str) -> jax.Array:
@@ -47,6 +51,7 @@ def check_arrays(
 
     Raises:
         TypeError: for a symbolic shape, or elements that are no numbers.
+        ValueError: for more bytes than an array can have.
     """
     for position, (shape, dtype) in enumerate(shapes):
         if not isinstance(dtype, np.dtype):
@@ -59,7 +64,48 @@ def check_arrays(
                 f"{where(position)} has the symbolic shape {shape}: launches "
                 "and sizes are fixed; export for concrete shapes"
             )
+        _check_bytes(f"{where(position)} has", shape, dtype)
     return tuple(shapes)
+
+
+def _check_bytes(what: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    """Refuses what no memory holds, and what counts of bytes would overflow with."""
+    if (count := math.prod(shape) * dtype.itemsize) > MAX_ARRAY_BYTES:
+        raise ValueError(
+            f"{what} the shape {shape} {dtype}, {count} bytes; the limit is {MAX_ARRAY_BYTES}"
+        )
+
+
+def check_vectors(
+    spelled: str, parameters: Sequence[Parameter], arrays: Mapping[str, Array]
+) -> None:
+    """Refuses an array that does not consist of whole vectors where a pointer is to such.
+
+    Args:
+        spelled: the kernel's signature, for messages.
+        parameters: the kernel's.
+        arrays: shape and dtype by name.
+
+    Raises:
+        ValueError: naming the array.
+    """
+    for p in parameters:
+        if p.role == "value":
+            continue
+        shape, dtype = arrays[p.name]
+        if of := lanes(p.type, math.prod(shape), dtype):
+            raise ValueError(
+                f"kernel {spelled}: '{p.name}' points to {p.type}, {of} elements of {dtype} each; "
+                f"the size of {dtype}[{','.join(map(str, shape))}], {math.prod(shape)}, is no "
+                f"multiple of {of}"
+            )
+
+
+def lanes(type_name: str, size: int, dtype: np.dtype[Any]) -> int | None:
+    """How many elements of a dtype a C++ type holds, if the size of an array is no multiple."""
+    element = element_of(type_name)
+    of = element[0].itemsize * element[1] // dtype.itemsize if element else 1
+    return of if of > 1 and size % of else None
 
 
 @contextlib.contextmanager
@@ -232,7 +278,13 @@ def _as_arrays(shapes: Any, kernel: str) -> tuple[Array, ...]:
                     "so pass it as a Python number (static_argnames of jax.jit)"
                 )
             raise TypeError(f"kernel '{kernel}': out_shape has {why}") from None
-        found.append((sizes, np.dtype(shape.dtype)))
+        if any(n < 0 for n in sizes):
+            raise ValueError(
+                f"kernel '{kernel}': out_shape has the shape {sizes}, with a negative size"
+            )
+        dtype = np.dtype(shape.dtype)
+        _check_bytes(f"kernel '{kernel}': out_shape has", sizes, dtype)
+        found.append((sizes, dtype))
     return tuple(found)
 
 

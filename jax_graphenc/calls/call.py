@@ -22,6 +22,10 @@ SLOT_BYTES = 256
 VMAP_METHODS = ("nodes", "sequential", "expand_dims", "broadcast_all")
 """What ``vmap=`` can be, beside ``None`` and a function."""
 
+POINTER_BYTES = 8
+MAX_PARAMETERS = 320  # demanglers of C++ names give up on more
+MAX_PARAMETER_BYTES = 32764  # CUDA's, from compute capability 7.0 on
+
 DEFAULT_VMAP = "nodes"
 DEFAULT_ALIGNMENT = 16  # bytes: float4, the widest load
 
@@ -42,6 +46,7 @@ class CallParameter:
         dtype: of the array behind a pointer, or of the value; ``None`` for a type that only the
             compiler knows.
         value: the bytes of a by-value parameter.
+        size: elements of the array behind a pointer; where they form vectors is checked.
         loaded: whether it points to a by-value parameter of the user's, which the kernel loads.
     """
 
@@ -50,6 +55,7 @@ class CallParameter:
     declared: str
     dtype: np.dtype[Any] | None
     value: bytes = b""
+    size: int = 0
     loaded: bool = False
 
 
@@ -84,7 +90,7 @@ class Observed(NamedTuple):
 NOT_OBSERVED = Observed()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class KernelCall:
     """A kernel call as the equation's parameter carries it: hashed and compared by content.
 
@@ -140,6 +146,13 @@ class KernelCall:
     def name(self) -> str:
         """The function's name, without namespaces and template arguments."""
         return bare_name(self.label)
+
+    def __repr__(self) -> str:
+        """One short line, as jaxprs show it: ``axpy<<<4, 256>>>(x, y, out, a=2.0, n=1000)``."""
+        given = ", ".join(map(_shown, self.parameters))
+        sizes = " x ".join(str(size) for size, _ in self.batch)
+        launch = f"{self.label}<<<{_dims(self.grid)}, {_dims(self.block)}>>>({given})"
+        return f"{launch} for each of {sizes}" if sizes else launch
 
     def operands(self) -> tuple[CallParameter, ...]:
         """Parameters that take an array of the caller's."""
@@ -221,6 +234,19 @@ class KernelCall:
         """Operand to result, for each parameter that is updated in place."""
         operands, outputs = self.operands(), self.outputs()
         return {i: outputs.index(p) for i, p in enumerate(operands) if p.role == "inout"}
+
+
+def _shown(p: CallParameter) -> str:
+    if p.role != "value":
+        return p.name
+    known = p.dtype is not None and p.dtype.names is None
+    return f"{p.name}={np.frombuffer(p.value, p.dtype)[0]!s}" if known else f"{p.name}=..."
+
+
+def _dims(dims: Dim3) -> str:
+    """A ``dim3`` as it is mostly written: ``4``, ``(4, 2)``."""
+    least = max((i for i, n in enumerate(dims) if n != 1), default=0)
+    return str(dims[: least + 1]) if least else str(dims[0])
 
 
 def _describe(arrays: tuple[Array, ...]) -> str:

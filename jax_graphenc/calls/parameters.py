@@ -117,9 +117,15 @@ def describe(
             # The user may know better than the parser: params= in full needs no signature.
             if not in_full:
                 raise
-        except ValueError:
+        except ValueError as error:
             # The kernel may be in a header.
-            if not in_full or "#include" not in source.text:
+            included = "#include" in source.text
+            if "__global__" not in source.text and not included:
+                raise ValueError(
+                    f"{error}. The source has no __global__: write "
+                    f'extern "C" __global__ void {expression}(const float* x, float* out) {{ ... }}'
+                ) from None
+            if not in_full or not included:
                 raise
     if found is None:
         with telling(f"kernel '{expression}'"):

@@ -21,7 +21,7 @@ from jax_graphenc.base.tracebacks import ends_at_caller
 from jax_graphenc.calls import arguments, launch
 from jax_graphenc.calls.call import Observed
 from jax_graphenc.calls.parameters import Parameter
-from jax_graphenc.calls.values import Keywords, concrete
+from jax_graphenc.calls.values import Keywords
 from jax_graphenc.devices.capturing import capturing
 from jax_graphenc.devices.device_info import driver_of
 from jax_graphenc.devices.target import Target, architecture
@@ -119,7 +119,7 @@ class Encoder:
         launches = _launches(name, grid, block, cluster, shared_mem, cooperative)
         pointers = kernel.definition.pointers
         memories = self._memories(name, pointers, arrays)
-        keywords = Keywords({k: concrete(value, k, name) for k, value in values.items()})
+        keywords = Keywords(kernel.definition.scalars(values))
         program = _program(
             kernel,
             tuple((memory.shape, memory.dtype) for memory in memories),

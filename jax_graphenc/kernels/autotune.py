@@ -67,6 +67,10 @@ class Autotuned:
         """Calls the kernel, in the configuration that ``choose`` picks."""
         return self.choose(*inputs, **keywords)(*inputs, **keywords)
 
+    def __getitem__(self, launch: Any) -> Any:
+        """Refuses a launch in brackets, as a kernel does."""
+        return self._kernel[launch]
+
     @ends_at_caller
     def choose(self, /, *inputs: Any, **keywords: Any) -> CudaKernel:
         """The kernel in the fastest configuration for such inputs.

@@ -15,7 +15,7 @@ from jax_graphenc.calls.parameters import check_params
 from jax_graphenc.compiler.files import FollowedSource
 from jax_graphenc.kernels.definition import Definition, Launch
 from jax_graphenc.kernels.kernel import CudaKernel
-from jax_graphenc.kernels.sources import follow, prebuilt, read_image, refuse_for_images
+from jax_graphenc.kernels.sources import check_name, follow, prebuilt, read_image, refuse_for_images
 
 
 @ends_at_caller
@@ -110,7 +110,8 @@ def cuda_kernel(
         cpu: what runs on the CPU: ``"source"``, ``"reference"``, or ``"auto"``: the source where it
             can run, else the reference.
         values: by-value parameters that calls need not give: by name, a value or a function as
-            above, such as ``{"n": lambda x: x.size}``. A keyword of the call wins.
+            above, such as ``{"n": lambda x: x.size}``, which may name other values, in any order.
+            A keyword of the call wins.
         sharding: the dimensions that may be split over devices, by array, in the kernel's order:
             ``"b n, n -> b n"``. One with a name may be, and all of that name are split alike; ``_``
             is one that stays whole; ``...`` in front is any number that may be, where an input's
@@ -143,6 +144,7 @@ def cuda_kernel(
         TypeError: if a parameter is neither a value nor a pointer to values, if nothing is written,
             or if an argument is of the wrong type.
     """
+    check_name(name, source)
     with telling(f"kernel '{name}'"):
         checked = check_params(params)
     code: Code

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from jax_graphenc.calls.call import SLOT_BYTES, VMAP_METHODS, bare_name
+from jax_graphenc.calls.call import MAX_PARAMETERS, SLOT_BYTES, VMAP_METHODS, bare_name
 from jax_graphenc.calls.code import Code, CudaSource, Prebuilt
 from jax_graphenc.calls.parameters import Parameter, describe, spell
 from jax_graphenc.calls.sharding_rule import Rule
 from jax_graphenc.calls.sharding_rule import parse as parse_sharding
+from jax_graphenc.calls.structs import layout_of
 from jax_graphenc.calls.values import concrete
 from jax_graphenc.compiler.source import Source
 from jax_graphenc.signature.types import header_of, spelling_of
@@ -82,6 +83,7 @@ class Definition:
         described: the parameters, with placeholders for types that depend on dtypes; names and
             roles do not.
         value_names: of the by-value parameters.
+        title: the kernel's name in messages, without namespaces and template arguments.
         defaults: ``values`` as scalars and functions.
         sharding_rule: ``sharding``, parsed; it says nothing of traced values.
     """
@@ -101,6 +103,7 @@ class Definition:
     original: Original | None = None
     described: tuple[Parameter, ...] = field(init=False)
     value_names: frozenset[str] = field(init=False)
+    title: str = field(init=False)
     defaults: dict[str, Any] = field(init=False)
     sharding_rule: Rule | None = field(init=False)
 
@@ -110,9 +113,15 @@ class Definition:
         def derive(name: str, value: Any) -> None:
             object.__setattr__(self, name, value)
 
+        derive("title", bare_name(self.shown.name))
         self._check_options()
         derive("zero_init", self._checked_zero_init())
         derive("described", describe(self.source, self.name, self.params))
+        if len(self.described) > MAX_PARAMETERS:
+            raise ValueError(
+                f"kernel '{self.title}' has {len(self.described)} parameters; the limit is "
+                f"{MAX_PARAMETERS}"
+            )
         derive("value_names", frozenset(p.name for p in self.described if p.role == "value"))
         self._check_placeholders()
         self._check_outputs()
@@ -194,7 +203,7 @@ class Definition:
                 f"the by-value parameters are {', '.join(sorted(self.value_names)) or 'none'}"
             )
         return {
-            name: value if callable(value) else concrete(value, name, self.title)
+            name: value if callable(value) else self.scalars({name: value})[name]
             for name, value in self.values.items()
         }
 
@@ -261,17 +270,35 @@ class Definition:
         headers = {header for dtype in dtypes if (header := header_of(dtype))}
         return CudaSource(replace(self.code.source, headers=tuple(sorted(headers))))
 
+    # ------------------------------------------------------------------ by-value parameters
+
+    def scalars(self, keywords: Mapping[str, Any]) -> dict[str, Any]:
+        """By-value arguments as Python or numpy scalars.
+
+        Raises:
+            TypeError: for what is none.
+        """
+        try:
+            return {name: concrete(value, name, self.title) for name, value in keywords.items()}
+        except TypeError as error:
+            raise TypeError(f"{error}{self.struct_hint(keywords)}") from None
+
+    def struct_hint(self, keywords: Mapping[str, Any]) -> str:
+        """What to pass where a struct is given as something else."""
+        for p in self.described if self.source else ():
+            if p.role != "value" or isinstance(keywords.get(p.name, np.void(b"")), np.void):
+                continue
+            assert self.source is not None
+            if layout := layout_of(self.source.text, p.type):
+                return f". {p.type} is a struct: pass np.array((...), {layout})[()]"
+        return ""
+
     # ------------------------------------------------------------------ in messages
 
     @property
     def shown(self) -> Definition:
         """The user's own definition."""
         return self if self.original is None else self.original.definition
-
-    @property
-    def title(self) -> str:
-        """The kernel's name in messages, without namespaces and template arguments."""
-        return bare_name(self.shown.name)
 
     def as_given(self, operands: Sequence[Any]) -> tuple[Sequence[Any], dict[str, Any]]:
         """What stands for operands in the user's call: inputs, and traced values by name."""

@@ -15,7 +15,7 @@ from jax_graphenc.calls import arguments, sharding_rule
 from jax_graphenc.calls.call import Observed
 from jax_graphenc.calls.code import CudaSource
 from jax_graphenc.calls.parameters import python_signature
-from jax_graphenc.calls.values import Keywords, concrete
+from jax_graphenc.calls.values import Keywords
 from jax_graphenc.compiler.files import FollowedSource, Version
 from jax_graphenc.kernels import occupancy, traced_values
 from jax_graphenc.kernels.definition import Definition
@@ -108,6 +108,19 @@ class CudaKernel:
 
     # ------------------------------------------------------------------ calls
 
+    def __getitem__(self, launch: Any) -> Any:
+        """Refuses a launch in brackets, as other libraries have it.
+
+        Raises:
+            TypeError: always.
+        """
+        names = [p.name for p in self.definition.inputs]
+        names += [f"{p.name}=..." for p in self.definition.described if p.role == "value"]
+        raise TypeError(
+            f"kernel '{self.__name__}': a launch is part of the definition, grid= and block= of "
+            f"cuda_kernel: call it as {self.__name__}({', '.join(names)})"
+        )
+
     def __call__(self, /, *inputs: Any, **keywords: Any) -> Any:
         """Calls the kernel.
 
@@ -139,9 +152,7 @@ class CudaKernel:
             traced = {k: x for k, x in keywords.items() if isinstance(x, jax.core.Tracer)}
             if traced:
                 return self._call_loading(arrays, keywords, traced)
-            values = Keywords(
-                {k: concrete(value, k, self.__name__) for k, value in keywords.items()}
-            )
+            values = Keywords(definition.scalars(keywords))
             options = current_options()
             observed = Observed(options.debug, options.debug or options.time_kernels)
             function = self._specialized(shapes, values, observed, options.max_batch_nodes)

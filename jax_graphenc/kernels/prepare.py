@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,9 @@ from jax_graphenc.base.shapes import Array, Dim3
 from jax_graphenc.calls import arguments
 from jax_graphenc.calls import launch as launches
 from jax_graphenc.calls.call import (
+    MAX_PARAMETER_BYTES,
     NOT_OBSERVED,
+    POINTER_BYTES,
     BatchingRule,
     CallParameter,
     KernelCall,
@@ -23,7 +26,7 @@ from jax_graphenc.calls.call import (
     Reference,
 )
 from jax_graphenc.calls.parameters import Parameter, hidden_pointers
-from jax_graphenc.calls.values import Keywords, concrete, pack
+from jax_graphenc.calls.values import Keywords, pack
 from jax_graphenc.kernels import shape_functions
 from jax_graphenc.kernels.definition import Definition, Launch
 from jax_graphenc.signature.types import element_of
@@ -63,13 +66,16 @@ def prepare(
     if out_shape is None:
         out_shape = functions.evaluate("out_shape", definition.out_shape, where, values)
     results = arguments.results(spelled, parameters, out_shape, inputs, name)
+    outputs = zip((p.name for p in parameters if p.role in ("out", "inout")), results, strict=True)
+    known = {**inputs, **dict(outputs)}
+    arguments.check_vectors(spelled, parameters, known)
     vmap, rule = definition.vmap, definition.sharding_rule
     remade = vmap in _REMADE or rule is not None
     return KernelCall(
         label=definition.label(dtypes),
         code=definition.code_for(dtypes),
         expression=definition.expression(dtypes),
-        parameters=_bound(definition, parameters, inputs, results, values.values),
+        parameters=_bound(definition, parameters, known, values.values),
         results=results,
         **_evaluated(launch or definition.launch, functions, where, values),
         reference=definition.reference and Reference(definition.reference, values),
@@ -92,11 +98,28 @@ def all_values(definition: Definition, arrays: Sequence[Array], keywords: Keywor
         return keywords
     functions = _ShapeFunctions(definition, arrays, keywords)
     found = dict(given)
-    for name, value in missing.items():
-        if callable(value):
+
+    def find(name: str, path: tuple[str, ...]) -> None:
+        """Finds a value, after those that it needs; ``path`` is what needs it."""
+        if name in path:
+            circle = " needs ".join(map(repr, (*path[path.index(name) :], name)))
+            raise TypeError(
+                f"kernel '{definition.title}': values= go in a circle: {circle}; give one of them "
+                "in the call"
+            )
+        value = missing[name]
+        if callable(value) and name not in found:
+            needs = [need for need in shape_functions.asked_for(value) if need in missing]
+            for need in needs:
+                find(need, (*path, name))
             with functions.noting(f"in values[{name!r}] of kernel '{definition.title}'"):
-                value = concrete(functions.call(value, given), name, definition.title)
-        found[name] = value
+                known = {**given, **{need: found[need] for need in needs}}
+                value = functions.call(value, known, others=definition.defaults)
+                found[name] = definition.scalars({name: value})[name]
+        found.setdefault(name, value)
+
+    for name in missing:
+        find(name, ())
     return Keywords(found)
 
 
@@ -131,7 +154,11 @@ class _ShapeFunctions:
         self._inputs, self._traced = definition.as_given(structs)
 
     def call(
-        self, function: Callable[..., Any], values: Mapping[str, Any], block: Dim3 | None = None
+        self,
+        function: Callable[..., Any],
+        values: Mapping[str, Any],
+        block: Dim3 | None = None,
+        others: Iterable[str] = (),
     ) -> Any:
         """A function's result; it may ask for the block and for macros as well."""
         offered: dict[str, Any] = {} if block is None else {"block": block}
@@ -143,7 +170,8 @@ class _ShapeFunctions:
                 offered[macro] = text
         names = [p.name for p in self.definition.shown.inputs]
         known = {**values, **self._traced}
-        return shape_functions.call(function, names, self._inputs, known, offered)
+        title = self.definition.title
+        return shape_functions.call(title, function, names, self._inputs, known, offered, others)
 
     def evaluate(
         self, what: str, value: Any, where: str, values: Keywords, block: Dim3 | None = None
@@ -197,25 +225,42 @@ def _evaluated(
 def _bound(
     definition: Definition,
     parameters: Sequence[Parameter],
-    inputs: Mapping[str, Array],
-    results: Sequence[Array],
+    arrays: Mapping[str, Array],
     values: Mapping[str, Any],
 ) -> tuple[CallParameter, ...]:
     """The parameters with what a call gives them."""
     loaded = definition.loaded
-    outputs = iter(results)
     bound = []
     for p in parameters:
         if p.role == "value":
             element = element_of(p.type)
             dtype = element[0] if element and element[1] == 1 else None
-            value = pack(values[p.name], dtype, p.name, p.type, definition.title)
+            try:
+                value = pack(values[p.name], dtype, p.name, p.type, definition.title)
+            except TypeError as error:
+                hint = definition.struct_hint({p.name: values[p.name]})
+                raise TypeError(f"{error}{hint}") from None
             bound.append(CallParameter(p.name, p.role, p.type, dtype, value))
         else:
-            dtype = inputs[p.name][1] if p.role == "in" else next(outputs)[1]
-            made = CallParameter(p.name, p.role, str(p), dtype, loaded=p.name in loaded)
-            bound.append(made)
+            shape, dtype = arrays[p.name]
+            is_loaded = p.name in loaded
+            bound.append(
+                CallParameter(
+                    p.name, p.role, str(p), dtype, size=math.prod(shape), loaded=is_loaded
+                )
+            )
+    _check_bytes(definition, bound)
     return tuple(bound)
+
+
+def _check_bytes(definition: Definition, bound: Sequence[CallParameter]) -> None:
+    sizes = {p.name: len(p.value) if p.role == "value" else POINTER_BYTES for p in bound}
+    if (total := sum(sizes.values())) > MAX_PARAMETER_BYTES:
+        largest = max(sizes, key=lambda name: sizes[name])
+        raise ValueError(
+            f"kernel '{definition.title}' takes {total} bytes of parameters ('{largest}' alone "
+            f"{sizes[largest]}); the limit is {MAX_PARAMETER_BYTES}"
+        )
 
 
 _REMADE = ("expand_dims", "broadcast_all")

@@ -53,6 +53,29 @@ def prebuilt(image: bytes | Mapping[str, bytes], name: str) -> Prebuilt:
     return Prebuilt(tuple(sorted(images.items())))
 
 
+def check_name(name: Any, source: Any) -> None:
+    """Refuses what is no kernel's name.
+
+    Raises:
+        TypeError: for what is no string.
+        ValueError: for a source in the place of the name.
+    """
+    if not isinstance(name, str):
+        raise TypeError(
+            "a kernel's name is a string, such as 'scale' or 'scale<{x}>'; got "
+            f"{type(name).__name__}"
+        )
+    if not name.strip():
+        raise ValueError("a kernel's name is empty; a name is expected, such as 'scale'")
+    is_source = "__global__" in name or "\n" in name or ";" in name
+    if is_source or is_path(name):
+        what = "CUDA source" if is_source else "a file"
+        also = f", and source= is {source!r}" if len(str(source)) < 50 else ""
+        raise ValueError(
+            f"name= is {what}{also}: the source comes first, cuda_kernel(source, name, ...)"
+        )
+
+
 def read_image(source: Any) -> Any:
     """The bytes of an image that is given by its path; anything else as it is."""
     if isinstance(source, Path) and source.suffix in _IMAGE_SUFFIXES:

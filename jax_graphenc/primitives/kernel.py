@@ -11,6 +11,7 @@ import jax
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir, xla
 
+from jax_graphenc.base.jax_compat import print_in_one_line
 from jax_graphenc.base.shapes import byte_count
 from jax_graphenc.calls.call import KernelCall
 from jax_graphenc.devices.target import NoGpuError, target_of
@@ -120,6 +121,7 @@ def _lower_reference(
     return results
 
 
+print_in_one_line(kernel_p, lambda params: repr(params["call"]))
 kernel_p.def_impl(functools.partial(xla.apply_primitive, kernel_p))
 kernel_p.def_abstract_eval(_abstract_eval)
 ad.primitive_jvps[kernel_p] = _jvp

@@ -14,13 +14,12 @@ from jax_graphenc.base.errors import (
     UnsupportedOnCpuError,
 )
 from jax_graphenc.base.tracebacks import warn
-from jax_graphenc.calls.call import CallParameter, KernelCall
+from jax_graphenc.calls.arguments import lanes
+from jax_graphenc.calls.call import POINTER_BYTES, CallParameter, KernelCall
 from jax_graphenc.compiler.source import Entry
 from jax_graphenc.devices.target import Target
 from jax_graphenc.programs import program
 from jax_graphenc.signature.types import holds
-
-_POINTER_BYTES = 8
 
 
 def compile_for(call: KernelCall, target: Target) -> program.Kernel | None:
@@ -34,6 +33,7 @@ def compile_for(call: KernelCall, target: Target) -> program.Kernel | None:
         KernelCompileError, CompilerNotFoundError: as the compiler does.
         LaunchLimitError: with the limit of the device that is exceeded.
         TypeError: if the compiler sees other parameters than the call was made with.
+        ValueError: for an array that is not made of whole vectors.
     """
     if target.platform == "cpu" and call.cpu == "reference":
         return None
@@ -73,7 +73,7 @@ def _parameter(call: KernelCall, p: CallParameter) -> program.Parameter:
     pointer = p.role != "value"
     # What is zeroed beforehand is read: the kernel adds to it.
     reads = p.role in ("in", "inout") or p.name in call.zero_init
-    size = _POINTER_BYTES if pointer else len(p.value)
+    size = POINTER_BYTES if pointer else len(p.value)
     return program.Parameter(p.name, pointer, reads, p.role in ("out", "inout"), size)
 
 
@@ -113,6 +113,11 @@ def _check_pointee(call: KernelCall, p: CallParameter, seen: str) -> None:
         raise TypeError(
             f"kernel '{call.label}': parameter '{p.name}' points to {pointee} for the compiler; "
             f"the array is {p.dtype}: correct params=, or convert the array"
+        )
+    if p.dtype is not None and (of := lanes(pointee, p.size, p.dtype)):
+        raise ValueError(
+            f"kernel '{call.label}': parameter '{p.name}' points to {pointee} for the compiler, "
+            f"{of} elements of {p.dtype} each; the array's size, {p.size}, is no multiple of {of}"
         )
     if _CONST.search(seen) and p.role in ("out", "inout"):
         raise TypeError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from jax_graphenc import _core
@@ -32,7 +32,7 @@ class Parameter:
 class Kernel:
     """A function of an image. ``label`` is the name that the user knows it by."""
 
-    image: bytes
+    image: bytes = field(repr=False)
     symbol: str
     label: str
     parameters: tuple[Parameter, ...]
@@ -78,7 +78,7 @@ class Memcpy:
     to: Buffer
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Program:
     """An immutable node list.
 
@@ -97,6 +97,10 @@ class Program:
     aliases: tuple[tuple[int, int], ...]
     nodes: tuple[Node | Memset | Memcpy, ...]
     scratch: int | None = None
+
+    def __repr__(self) -> str:
+        """One short line, as jaxprs show it."""
+        return f"<program {self.name}, nodes: {len(self.nodes)}>"
 
     def encode(self) -> bytes:
         """The program as bytes, the same for equal programs in every process."""

@@ -3,6 +3,8 @@
 import copy
 import inspect
 import pickle
+import re
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -123,6 +125,40 @@ def test_braces_hold_the_name_of_an_input(name):
         make(SCALE, name)
 
 
+@pytest.mark.parametrize(
+    ("name", "error", "pattern"),
+    [
+        (None, TypeError, "a kernel's name is a string, such as 'scale'.*; got NoneType"),
+        (Path("f.cu"), TypeError, "a kernel's name is a string.*; got PosixPath"),
+        (" ", ValueError, "a kernel's name is empty"),
+        (body(""), ValueError, r"name= is CUDA source.*cuda_kernel\(source, name, ...\)"),
+        ("f.cu", ValueError, r"name= is a file.*cuda_kernel\(source, name, ...\)"),
+    ],
+)
+def test_what_is_no_name(name, error, pattern):
+    with pytest.raises(error, match=pattern) as caught:
+        make("f", name)
+    assert "threadIdx" not in str(caught.value)
+    with pytest.raises(error, match=pattern):
+        jge.cuda_module(body("")).kernel(name, out_shape=X, grid=1, block=1)
+
+
+@pytest.mark.parametrize(
+    "text", ["int i = threadIdx.x; out[i] = x[i];", 'extern "C" void f(const float* x) { }']
+)
+def test_a_source_without_a_kernel_shows_one(text):
+    with pytest.raises(ValueError, match=r'no __global__ .*write extern "C" __global__ void f\('):
+        make(text, "f")
+
+
+def test_a_launch_in_brackets_says_where_it_belongs():
+    kernel = make(body("out[i] = n * x[i];", "const float* x, float* out, int n"), "f")
+    tuned = jge.autotune(kernel, [{"block": 8}])
+    for f in (kernel, tuned):
+        with pytest.raises(TypeError, match=r"'f': .* grid= and block=.* call it as f\(x, n=...\)"):
+            f[1, 8](X, n=2)
+
+
 def test_a_template_is_looked_up_when_it_is_defined():
     with pytest.raises(ValueError, match=r"no __global__ function `scal<{x}>`; it has scale<T>"):
         make(SCALE, "scal<{x}>")
@@ -135,6 +171,38 @@ def test_a_kernel_that_writes_nothing_is_refused_when_it_is_defined():
     for shape in (None, jax.ShapeDtypeStruct((1,), jnp.float32)):
         with pytest.raises(TypeError, match="has no output: every pointer is const"):
             make(body("", "const float* x"), "f", out_shape=shape)
+
+
+@pytest.mark.parametrize(
+    ("shape", "said"),
+    [
+        ((-1,), r"out_shape has the shape \(-1,\), with a negative size"),
+        ((2**62,), rf"\({2**62},\) float32, {2**64} bytes; the limit is {2**48}"),
+        ((2**30, 2**29), rf"float32, {2**61} bytes; the limit is {2**48}"),
+    ],
+)
+@pytest.mark.parametrize("wrap", [jax.jit, lambda f: jax.jit(jge.graph(f))])
+def test_shapes_that_no_array_has(shape, said, wrap):
+    kernel = make(body(""), "f", out_shape=jax.ShapeDtypeStruct(shape, jnp.float32))
+    with pytest.raises(ValueError, match=rf"kernel 'f': .*{said}"):
+        wrap(kernel).lower(X)
+    if min(shape) > 0:
+        kernel = make(body(""), "f")
+        with pytest.raises(ValueError, match=rf"kernel 'f': input 'x' .*{said}"):
+            wrap(kernel).lower(jax.ShapeDtypeStruct(shape, jnp.float32))
+
+
+def test_more_parameters_than_can_be():
+    many = ", ".join(f"const float* p{i}" for i in range(340))
+    with pytest.raises(ValueError, match=r"kernel 'f' has 342 parameters; the limit is 320"):
+        make(body("", f"const float* x, float* out, {many}"), "f")
+    struct = "struct Large { char c[32752]; };"
+    kernel = make(struct + body("", "const float* x, float* out, Large s"), "f")
+    large = np.zeros((), [("c", "i1", 32752)])[()]
+    with pytest.raises(
+        ValueError, match=r"kernel 'f'.* 32768 bytes of parameters \('s' alone 32752\); .* 32764"
+    ):
+        kernel(X, s=large)
 
 
 # ---------------------------------------------------------------------- params
@@ -283,6 +351,32 @@ def test_a_copy_has_rules_of_its_own(copied):
         jax.jvp(lambda x: kernel(x, a=2.0), (X,), (X,))
 
 
+STRUCT = """
+struct Plain { float a; /* and */ int b, c; };
+namespace ns { typedef struct { double d; } Named; }
+struct Odd { float* p; };
+"""
+
+
+@pytest.mark.parametrize("given", [(1.0, 2, 3), [1.0, 2, 3], {"a": 1.0}, 1.0, np.zeros(2)])
+def test_a_struct_given_otherwise_is_told_its_dtype(given):
+    def kernel(name):
+        text = body("out[i] = x[i];", f"const float* x, float* out, {name} s")
+        return make(STRUCT + text, "f")
+
+    dtype = re.escape("np.dtype([('a', 'float32'), ('b', 'int32'), ('c', 'int32')], align=True)")
+    said = rf"kernel 'f': .*'s'.*Plain is a struct: pass np.array\(\(...\), {dtype}\)\[\(\)\]"
+    with pytest.raises(TypeError, match=said):
+        kernel("Plain")(X, s=given)
+    with jge.Encoder(jax.devices("cpu")[0]) as encoder, pytest.raises(TypeError, match=said):
+        encoder.append(kernel("Plain"), X, X.copy(), s=given)
+    with pytest.raises(TypeError, match=re.escape("np.dtype([('d', 'float64')], align=True)")):
+        kernel("ns::Named")(X, s=given)
+    with pytest.raises(TypeError, match="'s'") as caught:
+        kernel("Odd")(X, s=given)
+    assert "np.dtype" not in str(caught.value)
+
+
 @pytest.mark.parametrize("kind", [UnknownKernelError, jge.KernelCompileError])
 def test_errors_can_be_sent_to_another_process(kind):
     error = pickle.loads(pickle.dumps(kind("message", "log")))
@@ -357,9 +451,60 @@ def test_functions_of_shapes_of_a_traced_value():
     np.testing.assert_array_equal(jax.jit(lambda a: kernel(X, X, a=a))(1.0), 3 * X)
 
 
+CHAIN = body(
+    "out[i] = x[i] + a + 10 * b + 100 * c;", "const float* x, float* out, int a, int b, int c"
+)
+CHAINED = {"c": lambda b, a: a + b, "b": lambda a, x: 2 * a + x.ndim, "a": 1}
+
+
+@pytest.mark.parametrize("order", ["abc", "cba", "bca"])
+def test_values_may_use_values(order):
+    kernel = make(CHAIN, "f", values={name: CHAINED[name] for name in order})
+    np.testing.assert_array_equal(kernel(X), X + 1 + 30 + 400)
+    np.testing.assert_array_equal(kernel(X, a=2), X + 2 + 50 + 700)
+    np.testing.assert_array_equal(kernel(X, b=0), X + 1 + 0 + 100)
+    out = np.zeros_like(X)
+    with jge.Encoder(jax.devices("cpu")[0]) as encoder:
+        encoder.append(kernel, X, out, b=0)
+    np.testing.assert_array_equal(out, X + 101)
+
+
+def test_values_that_use_values_in_other_forms():
+    outer = 5
+    values = {
+        "a": lambda x, a=outer: a,  # a default is the function's own
+        "b": lambda *inputs, a: a + len(inputs),
+        "c": lambda first, *, b, **others: b if others == {} else -1,
+    }
+    np.testing.assert_array_equal(make(CHAIN, "f", values=values)(X), X + 5 + 60 + 600)
+    # A value that is traced is known by its type, as everywhere.
+    kernel = make(CHAIN, "f", values={**CHAINED, "c": lambda b: b, "b": lambda a: a.ndim})
+    np.testing.assert_array_equal(jax.jit(lambda a: kernel(X, a=a))(1), X + 1)
+
+
+@pytest.mark.parametrize(
+    ("values", "circle"),
+    [
+        ({"a": lambda a: a}, "'a' needs 'a'"),
+        (
+            {"a": lambda c: c, "b": lambda x, a: a, "c": lambda b: b},
+            "'a' needs 'c' needs 'b' needs 'a'",
+        ),
+    ],
+)
+def test_values_that_need_each_other_are_named(values, circle):
+    kernel = make(CHAIN, "f", values=values)
+    with pytest.raises(TypeError, match=f"kernel 'f': values= go in a circle: {circle}"):
+        kernel(X, **{name: 1 for name in "bc" if name not in values})
+    with pytest.raises(
+        TypeError, match=r"kernel 'f': .* takes \(z\) .* by name for b, x, c, a; or"
+    ):
+        make(CHAIN, "f", values={**CHAINED, "a": lambda z: z, "c": 1})(X, b=2)
+
+
 @pytest.mark.parametrize("grid", [lambda z: 1, lambda x, y, z: 1, lambda x, *, z: 1])
 def test_a_function_of_shapes_that_asks_for_what_is_not_there(grid):
-    there = r"cannot be called: it may ask by name for block, TILE, a, x, y; or take all inputs"
+    there = r"'f': .* cannot be called: it may ask by name for block, TILE, a, x, y; or take all"
     with pytest.raises(TypeError, match=there) as caught:
         make(WEIGH, "f", grid=grid, defines={"TILE": 2})(X, X, a=1.0)
     assert "in grid= of kernel f(" in "".join(caught.value.__notes__)

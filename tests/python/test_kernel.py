@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import jax_graphenc as jge
+from jax_graphenc.primitives import program_p
+from jax_graphenc.programs.program import Kernel, Node, Program
 
 SAXPY = r"""
 extern "C" __global__ void saxpy(const float* x, const float* y, float* out, float a, int n) {
@@ -127,6 +129,56 @@ def test_vector_types_take_arrays_of_their_elements():
     )
     v = jnp.arange(40.0).reshape(10, 4)
     np.testing.assert_allclose(norms(v), (np.asarray(v) ** 2).sum(1))
+
+
+VECTORS = r"""
+#include <cuda_fp16.h>
+#include "vectors.h"
+typedef float3 Here;
+extern "C" __global__ void f(const float3* x, float* out) { out[0] = x[0].x; }
+extern "C" __global__ void named(const Here* x, float* out) { out[0] = x[0].x; }
+extern "C" __global__ void writes(const float* x, float3* out) { out[0].x = x[0]; }
+extern "C" __global__ void updates(float3* x) { x[0].x = 1; }
+extern "C" __global__ void halves(const half2* x, float* out) { out[0] = float(x[0].x); }
+extern "C" __global__ void elsewhere(const Elsewhere* x, float* out) { out[0] = x[0].x; }
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "dtype", "of"),
+    [
+        *(("f", (4, 2), "float32", 3), ("named", (4, 2), "float32", 3)),
+        *(("writes", (4, 2), "float32", 3), ("updates", (4,), "float32", 3)),
+        *(("halves", (3,), "float16", 2), ("elsewhere", (4, 2), "float32", 3)),
+    ],
+)
+def test_an_array_is_whole_vectors(name, shape, dtype, of, tmp_path):
+    (tmp_path / "vectors.h").write_text("typedef float3 Elsewhere;")
+    kernel = jge.cuda_kernel(
+        VECTORS,
+        name,
+        out_shape=None if name == "updates" else lambda x: x if name == "writes" else ONE,
+        grid=1,
+        block=1,
+        params={"x": "inout"} if name == "updates" else None,
+        include_dirs=[tmp_path],
+    )
+    x = jnp.ones(shape, dtype)
+    said = rf"kernel '?{name}.*{x.size}, is no multiple of {of}"
+    with pytest.raises(ValueError, match=said):
+        jax.jit(kernel)(x)
+    with pytest.raises(ValueError, match=said):
+        jax.vmap(kernel)(jnp.stack([x] * of))
+    array = np.ones(shape, dtype)
+    arrays = (array,) if name == "updates" else (array, np.ones(shape, np.float32))
+    device = jax.devices("cpu")[0]
+    with jge.Encoder(device) as encoder, pytest.raises(ValueError, match=said):
+        encoder.append(kernel, *arrays)
+    kernel(jnp.ones((of, *shape), dtype))
+    kernel(jnp.ones((0, *shape), dtype))
+
+
+ONE = jax.ShapeDtypeStruct((1,), jnp.float32)
 
 
 def test_a_struct_by_value_is_a_structured_scalar():
@@ -450,6 +502,40 @@ def test_arrays_sharded_over_explicit_axes_are_refused(saxpy):
 
 
 # ---------------------------------------------------------------------- caches and threads
+
+
+def test_an_equation_prints_in_one_line(xy):
+    x, y = xy
+    kernel = make_saxpy(grid=(2, 2), sharding="n, n -> n")
+    structured = np.zeros((), [("a", "f4")])[()]
+    struct = jge.cuda_kernel(
+        "struct A { float a; };\n"
+        'extern "C" __global__ void f(const float* x, float* out, A a) { out[0] = x[0] * a.a; }',
+        "f",
+        out_shape=lambda x: x,
+        grid=1,
+        block=1,
+    )
+
+    def f(x, a):
+        return struct(jax.vmap(lambda x: kernel(x, x, a=2.0, n=7))(x), a=structured)
+
+    printed = str(jax.make_jaxpr(f)(jnp.stack([x, y]), 2.0))
+    assert " = cuda_kernel[saxpy<<<(2, 2), 256>>>(x, y, out, a=2.0, n=7) for each of 2] " in printed
+    assert " = cuda_kernel[f<<<1, 1>>>(x, out, a=...)] " in printed
+    assert "__global__" not in printed
+    assert all(name not in printed for name in ("needs_devices", "CudaSource", "Rule("))
+    # Programs that are made already print without their images.
+    image = b"image" * 1000
+    kernel = Kernel(image, "f", "f", ())
+    launch = Node(kernel, (1, 1, 1), (1, 1, 1), (1, 1, 1), 0, False, ())
+    program = Program("p", (), (4,), (), (launch,))
+    results = (jax.core.ShapedArray((1,), np.dtype("float32")),)
+    printed = str(
+        jax.make_jaxpr(lambda: program_p.bind(program=program, results=results, uncaptured=False))()
+    )
+    assert "image" not in printed + repr(kernel) + repr(launch)
+    assert "program=<program p, nodes: 1>" in printed
 
 
 def test_the_order_of_keywords_specializes_nothing(xy):
