@@ -15,6 +15,7 @@ from pathlib import Path
 from jax_graphenc.compiler.cxx import find_compiler, version_of
 from jax_graphenc.compiler.diagnostics import UnknownKernelError, compile_error, errors
 from jax_graphenc.compiler.host_image import read_entries
+from jax_graphenc.compiler.includes import users_files
 from jax_graphenc.compiler.process import run
 from jax_graphenc.compiler.shared_memory import rewrite_shared
 from jax_graphenc.compiler.source import Image, Source, folder_digest, split_options
@@ -84,9 +85,7 @@ def compile_shared_object(
         arguments = [
             *command,
             *_options(source, version, folder, checked),
-            "kernel.cc",
-            "-o",
-            "kernel.so",
+            *("-MD", "-MF", "kernel.d", "kernel.cc", "-o", "kernel.so"),
         ]
         try:
             log, status = run(arguments, cwd=folder)
@@ -97,7 +96,22 @@ def compile_shared_object(
         if status != 0:
             raise _error(source, expressions, version, log)
         data = (folder / "kernel.so").read_bytes()
-        return Image(data, read_entries(data, folder), log.strip())
+        read = _dependencies((folder / "kernel.d").read_text(errors="surrogateescape"))
+        files = users_files(read, source, folder, (folder, *_HEADERS, *_system_folders(command)))
+        return Image(data, read_entries(data, folder), log.strip(), files)
+
+
+def _dependencies(rule: str) -> list[str]:
+    """The files in a rule of a makefile, as compilers write it: `kernel.so: kernel.cc a.h`."""
+    names = re.findall(r"(?:\\[^\n]|[^\s\\])+", rule.replace("\\\n", " ").partition(": ")[2])
+    return [re.sub(r"\\([ #])", r"\1", name).replace("$$", "$") for name in names]
+
+
+def _system_folders(command: tuple[str, ...]) -> list[Path]:
+    """Where a compiler's own headers are, as far as they are not to be read for each key."""
+    prefix = Path(os.path.realpath(command[0])).parent.parent
+    machine = f"{platform.machine()}-*"
+    return [Path("/usr/include"), Path("/usr/lib"), prefix / "lib", *prefix.glob(machine)]
 
 
 def _translation_unit(source: Source, expressions: Sequence[str]) -> str:
@@ -138,9 +152,7 @@ def _options(source: Source, version: str, folder: Path, checked: bool) -> list[
             options.append(flag + os.path.abspath(value))
         elif flag == "-std=":
             options.append(flag + value)
-    if source.folder is not None:
-        options += ["-iquote", str(source.folder)]
-    return options
+    return [*options, "-iquote", str(source.base)]
 
 
 def _error(source: Source, expressions: Sequence[str], version: str, log: str) -> Exception:
