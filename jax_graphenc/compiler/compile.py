@@ -16,7 +16,7 @@ from pathlib import Path
 from jax_graphenc.base.errors import KernelCompileError
 from jax_graphenc.base.tracebacks import warn
 from jax_graphenc.compiler import cache, gpu, host
-from jax_graphenc.compiler.diagnostics import UnknownKernelError, relocated
+from jax_graphenc.compiler.diagnostics import UnknownKernelError, relocated, with_encodings
 from jax_graphenc.compiler.includes import find_includes, state_now, states_of
 from jax_graphenc.compiler.readings import Readings
 from jax_graphenc.compiler.source import Entry, Image, Source
@@ -248,8 +248,10 @@ def _compile(
                 image = host.compile_shared_object(source, expressions, checked=checked)
             else:
                 image = gpu.compile_image(source, expressions, target, cache_dir)
-        except Exception:
+        except Exception as error:
             if all(state_now(path, state) == state for path, state in before.items()):
+                if isinstance(error, KernelCompileError):
+                    raise with_encodings(error, find_includes(source)) from None
                 raise
             before = find_includes(source)
             continue

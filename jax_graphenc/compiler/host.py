@@ -81,7 +81,9 @@ def compile_shared_object(
     version = version_of(command)
     with tempfile.TemporaryDirectory(prefix="jax_graphenc_") as name:
         folder = Path(name)
-        (folder / "kernel.cc").write_text(_translation_unit(source, expressions))
+        (folder / "kernel.cc").write_text(
+            _translation_unit(source, expressions), encoding="utf-8", errors="surrogateescape"
+        )
         arguments = [
             *command,
             *_options(source, version, folder, checked),

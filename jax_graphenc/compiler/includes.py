@@ -87,12 +87,14 @@ def _places(source: Source, folder: Path | None, target: _Target) -> Iterator[li
 def includes_by_macro(source: Source) -> bool:
     """Whether a directive of the source or of one of its files names a macro."""
     texts = [_first_text(source)]
-    texts += [Path(path).read_text(errors="replace") for path in find_includes(source)]
+    texts += [Path(path).read_text("utf-8-sig", "replace") for path in find_includes(source)]
     return any(_read_text(text).names_macro for text in texts)
 
 
 def find_includes(
-    source: Source, looking_at: Callable[[str], object] = lambda _: None
+    source: Source,
+    looking_at: Callable[[str], object] = lambda _: None,
+    spelled: dict[str, set[str]] | None = None,
 ) -> dict[str, str]:
     """Finds the user's files that a source includes, directly or not, by reading it.
 
@@ -104,6 +106,7 @@ def find_includes(
         source: The source.
         looking_at: Called with the path of each file before it is read, and of each place where
             there is none.
+        spelled: Is given the paths of the files that each name in a directive stands for.
 
     Returns:
         The states of the files that are there.
@@ -125,6 +128,8 @@ def find_includes(
         wanted += [(place, target) for place in with_macros for target in names.macros]
         for beside, target in wanted:
             for path in _first_of_each(_places(source, beside, target), looking_at):
+                if spelled is not None:
+                    spelled.setdefault(target.name, set()).add(os.path.realpath(path))
                 if path in found:
                     continue
                 try:
@@ -137,7 +142,7 @@ def find_includes(
                 if place not in read:
                     read.add(place)
                     found[path] = hashlib.sha256(contents).hexdigest()
-                    pending.append((contents.decode(errors="replace"), Path(path).parent))
+                    pending.append((contents.decode("utf-8-sig", "replace"), Path(path).parent))
     return found
 
 
@@ -173,7 +178,7 @@ def states_of(source: Source, read: Iterable[str]) -> dict[str, str]:
             states[path] = ABSENT
             continue
         states[path] = hashlib.sha256(contents).hexdigest()
-        texts.append((contents.decode(errors="replace"), Path(path).parent))
+        texts.append((contents.decode("utf-8-sig", "replace"), Path(path).parent))
     real = {os.path.realpath(path) for path in states}
     names = [(_read_text(text), beside) for text, beside in texts]
     macros = [target for found, _ in names for target in found.macros]

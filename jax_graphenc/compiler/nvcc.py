@@ -70,7 +70,9 @@ def compile_image(source: Source, expressions: Sequence[str], target: str) -> Im
     virtual = target.startswith("compute_")
     with tempfile.TemporaryDirectory(prefix="jax_graphenc_") as name:
         folder = Path(name)
-        (folder / "kernel.cu").write_text(_translation_unit(source, expressions))
+        (folder / "kernel.cu").write_text(
+            _translation_unit(source, expressions), encoding="utf-8", errors="surrogateescape"
+        )
         output = "kernel.ptx" if virtual else "kernel.cubin"
         arguments = [str(path), *_options(source, target), "kernel.cu", "-o", output]
         try:
@@ -80,7 +82,7 @@ def compile_image(source: Source, expressions: Sequence[str], target: str) -> Im
         log = with_places(log.strip()).replace(f"/{source.filename}", source.filename)
         if status != 0:
             raise _error(source, expressions, target, version, log)
-        ptx = (folder / "kernel.ptx").read_text()
+        ptx = (folder / "kernel.ptx").read_text(errors="replace")
         symbols, types = (_table(ptx, table) for table in ("__jge_symbols", "__jge_types"))
         entries = tuple(
             Entry(expression, symbol, parameter_types(demangle(seen)), parameter_sizes(ptx, symbol))

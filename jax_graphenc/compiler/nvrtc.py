@@ -17,8 +17,9 @@ from jax_graphenc.compiler.diagnostics import (
     errors,
     with_places,
 )
+from jax_graphenc.compiler.encoding import MARK
 from jax_graphenc.compiler.header_trace import traced_headers
-from jax_graphenc.compiler.includes import includes_by_macro, users_files
+from jax_graphenc.compiler.includes import find_includes, includes_by_macro, users_files
 from jax_graphenc.compiler.nvrtc_library import check, error_name, fetch, fetch_text, load, version
 from jax_graphenc.compiler.ptx import parameter_sizes
 from jax_graphenc.compiler.source import Entry, Image, Source, folder_digest, split_options
@@ -86,7 +87,17 @@ def _compile(
     # Quoted includes are looked for beside it first.
     name = str(source.base / "kernel.cu")
     options = _options(source, target, headers)
-    program = check(nvrtc.nvrtcCreateProgram(text.encode(), name.encode(), 0, [], []))
+    unmarked = _without_marks(source)
+    options += [f"--include-path={folder}" for folder in dict.fromkeys(f for _, _, f in unmarked)]
+    program = check(
+        nvrtc.nvrtcCreateProgram(
+            text.encode("utf-8", "surrogateescape"),
+            name.encode(),
+            len(unmarked),
+            [contents for _, contents, _ in unmarked],
+            [header.encode() for header, _, _ in unmarked],
+        )
+    )
     try:
         for wanted in (*expressions, *probes):
             check(nvrtc.nvrtcAddNameExpression(program, wanted.encode()))
@@ -116,10 +127,27 @@ def _compile(
                 for expression, probe in zip(expressions, probes, strict=True)
             ),
             log,
-            _files(source, text, name, options, headers),
+            None if unmarked else _files(source, text, name, options, headers),
         )
     finally:
         nvrtc.nvrtcDestroyProgram(program)
+
+
+def _without_marks(source: Source) -> list[tuple[str, bytes, str]]:
+    """Headers with a byte-order mark, which NVRTC takes for code: name, contents without, folder.
+
+    NVRTC prefers a header that it is given in memory, by the name in the directive. A name of
+    several files stays theirs.
+    """
+    names: dict[str, set[str]] = {}
+    find_includes(source, spelled=names)
+    found = []
+    for name, paths in names.items():
+        path = next(iter(paths))
+        contents = Path(path).read_bytes() if len(paths) == 1 else b""
+        if contents.startswith(MARK):
+            found.append((name, contents.removeprefix(MARK), str(Path(path).parent)))
+    return found
 
 
 def _files(

@@ -37,6 +37,10 @@ class Source:
     is_file: bool = False
     files: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
 
+    def __post_init__(self) -> None:
+        """Drops a byte-order mark, which some compilers take for code."""
+        object.__setattr__(self, "text", self.text.removeprefix("\ufeff"))
+
     @property
     def base(self) -> Path:
         """The folder that quoted includes are looked up in first."""

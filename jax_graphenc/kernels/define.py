@@ -17,6 +17,7 @@ from jax_graphenc.base.errors import telling
 from jax_graphenc.base.tracebacks import PACKAGE, ends_at_caller
 from jax_graphenc.calls.call import CudaSource, Prebuilt
 from jax_graphenc.calls.parameters import check_params
+from jax_graphenc.compiler.encoding import read_source
 from jax_graphenc.compiler.files import FollowedSource
 from jax_graphenc.compiler.source import Source
 from jax_graphenc.kernels.kernel import CudaKernel
@@ -391,7 +392,7 @@ def _with_further(
 
 def _read_file(path: str, name: str) -> Source:
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = read_source(path)
     except OSError as error:
         error.add_note(f"as the source of {_owner(name)}")
         raise
