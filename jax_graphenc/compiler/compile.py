@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
 import threading
+import time
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import CancelledError, Future
@@ -16,16 +16,24 @@ from pathlib import Path
 from jax_graphenc.base.errors import KernelCompileError
 from jax_graphenc.base.tracebacks import warn
 from jax_graphenc.compiler import cache, gpu, host
-from jax_graphenc.compiler.diagnostics import UnknownKernelError, relocated
-from jax_graphenc.compiler.source import Entry, Image, Source, included_files
+from jax_graphenc.compiler.diagnostics import UnknownKernelError, relocated, with_encodings
+from jax_graphenc.compiler.includes import find_includes, state_now, states_of
+from jax_graphenc.compiler.readings import Readings
+from jax_graphenc.compiler.source import Entry, Image, Source
 
 cache.tell = warn
 
 _MAX_IMAGES = 1024
 _MAX_CHANGES = 10
-_KEY_VERSION = 4  # Raise it when the same input gives other images for a reason not in the key.
+_KEY_VERSION = 5  # Raise it when the same input gives other images for a reason not in the key.
 
 CPU_TARGETS = ("cpu", "cpu-checked")
+
+
+_TICK_NS = 100_000_000  # Clocks of file systems tick rarely.
+
+# An image, and the states of the files that it depends on.
+_Known = tuple[Image, dict[str, str]]
 
 
 class _Memory:
@@ -33,8 +41,23 @@ class _Memory:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.images: OrderedDict[str, Future[Image]] = OrderedDict()
+        self.images: OrderedDict[str, Future[_Known]] = OrderedDict()
+        self.readings = Readings()
         self.counts: Counter[str] = Counter()
+
+    def forget(self, key: str, image: Future[_Known]) -> None:
+        """Removes an image that could not be made."""
+        with self.lock:
+            if self.images.get(key) is image:
+                del self.images[key]
+
+    def replace(self, key: str, image: Future[_Known], new: str) -> None:
+        """Gives an image the key of the files that it was made with."""
+        self.forget(key, image)
+        with self.lock:
+            self.images[new] = image
+            if len(self.images) > _MAX_IMAGES:
+                self.images.popitem(last=False)
 
     def count(self, what: str) -> None:
         with self.lock:
@@ -77,19 +100,9 @@ def compile_source(
     """
     anonymous = _anonymous(source, expressions)
     try:
-        for _ in range(_MAX_CHANGES):
-            with contextlib.suppress(_FilesChanged):
-                return _compile_once(anonymous, expressions, target, cache_dir)
-        raise KernelCompileError(
-            f"kernel '{expressions[0]}': the files that {source.filename} includes changed each of "
-            f"{_MAX_CHANGES} times while they were compiled: call it again when they are written"
-        )
+        return _from_memory(anonymous, expressions, target, cache_dir)
     except (KernelCompileError, UnknownKernelError) as error:
         raise relocated(error, anonymous, source) from None
-
-
-class _FilesChanged(Exception):
-    """A file that the source includes changed while a compiler read it."""
 
 
 def _anonymous(source: Source, expressions: Sequence[str]) -> Source:
@@ -108,43 +121,52 @@ def source_digest(source: Source, expressions: Sequence[str], target: str) -> st
     Raises:
         CompilerNotFoundError: There is no compiler for `target`.
     """
-    return _key(_anonymous(source, expressions), expressions, target)
+    anonymous = _anonymous(source, expressions)
+    return _image_key(_text_key(anonymous, expressions, target), find_includes(source))
 
 
-def _compile_once(
+def _from_memory(
     source: Source, expressions: Sequence[str], target: str, cache_dir: Path | None
 ) -> Image:
-    key = _key(source, expressions, target)
+    """Finds an image in memory, waits for a thread that makes it, or makes it."""
     memory = _memory
+    text = _text_key(source, expressions, target)
+    files = memory.readings.find(text, _place(source), cache_dir)
+    expected = find_includes(source) if files is None else files
+    key = _image_key(text, expected)
     while True:
         with memory.lock:
             known = memory.images.get(key)
             if known is None:
-                mine: Future[Image] = Future()
+                mine: Future[_Known] = Future()
                 memory.images[key] = mine
-                if len(memory.images) > _MAX_IMAGES:
-                    memory.images.popitem(last=False)
                 break
             memory.images.move_to_end(key)
             memory.counts["memory_hits"] += 1
         try:
-            return known.result()
+            image, files = known.result()
         except CancelledError:
-            continue  # Its thread was interrupted, which is no business of this one.
+            continue  # Its thread was interrupted, which does not concern this one.
+        source.files.update(files)
+        return image
     try:
-        image = _load_or_compile(memory, key, source, expressions, target, cache_dir)
+        result = _load(memory, text, files, cache_dir)
+        if result is None:
+            result = _compile(source, expressions, target, cache_dir, expected)
+            memory.count("compiled")
+            _keep(memory, text, _place(source), *result, cache_dir)
     except BaseException as error:
         # The next one to ask tries again: the reason may be gone.
-        with memory.lock:
-            if memory.images.get(key) is mine:
-                del memory.images[key]
+        memory.forget(key, mine)
         if isinstance(error, Exception):
             mine.set_exception(error)
         else:
             mine.cancel()
         raise
-    mine.set_result(image)
-    return image
+    mine.set_result(result)
+    memory.replace(key, mine, _image_key(text, result[1]))
+    source.files.update(result[1])
+    return result[0]
 
 
 def compile_counts() -> dict[str, int]:
@@ -168,37 +190,94 @@ def clear_memory() -> None:
         memory.images.clear()
 
 
-def _load_or_compile(
+def _load(
+    memory: _Memory, text: str, files: dict[str, str] | None, cache_dir: Path | None
+) -> _Known | None:
+    """Takes an image from disk. Of a text whose files are not known, one that reads none."""
+    if cache_dir is None:
+        return None
+    found = cache.get(cache_dir, _image_key(text, files or {}))
+    if found is None:
+        return None
+    memory.count("disk_hits")
+    return _from_cache(*found), files or {}
+
+
+def _keep(
     memory: _Memory,
-    key: str,
+    text: str,
+    place: str,
+    image: Image,
+    files: dict[str, str],
+    cache_dir: Path | None,
+) -> None:
+    """Puts an image and the files that it was made with into the caches."""
+    if cache_dir is not None:
+        header = {"entries": [asdict(entry) for entry in image.entries], "log": image.log}
+        cache.put(cache_dir, _image_key(text, files), header, image.data)
+    memory.readings.add(text, place, files, cache_dir)
+
+
+def _compile(
     source: Source,
     expressions: Sequence[str],
     target: str,
     cache_dir: Path | None,
-) -> Image:
-    if cache_dir is not None and (found := cache.get(cache_dir, key)) is not None:
-        memory.count("disk_hits")
-        return _from_cache(*found)
+    before: dict[str, str],
+) -> _Known:
+    """Compiles a source, again if one of its files changes meanwhile.
 
-    def check_files() -> None:
-        # The compilers open included files themselves: what the key names may be other contents.
-        if _key(source, expressions, target) != key:
-            raise _FilesChanged
+    Compilers open included files themselves, so what they read is known only where each file's
+    contents are the same before and after.
 
+    Args:
+        source: The source.
+        expressions: Its kernels.
+        target: What to compile for.
+        cache_dir: Folder of the cache on disk.
+        before: The states of the files that it includes, as far as they are known.
+
+    Raises:
+        KernelCompileError: It does not compile, or its files change each time.
+    """
+    for _ in range(_MAX_CHANGES):
+        start = time.time_ns()
+        try:
+            if target in CPU_TARGETS:
+                checked = target == "cpu-checked"
+                image = host.compile_shared_object(source, expressions, checked=checked)
+            else:
+                image = gpu.compile_image(source, expressions, target, cache_dir)
+        except Exception as error:
+            if all(state_now(path, state) == state for path, state in before.items()):
+                if isinstance(error, KernelCompileError):
+                    raise with_encodings(error, find_includes(source)) from None
+                raise
+            before = find_includes(source)
+            continue
+        read = find_includes(source) if image.files is None else image.files
+        states = states_of(source, read)
+        changed = [
+            path
+            for path in read
+            if before.get(path) != states[path] and not _is_older(path, start - _TICK_NS)
+        ]
+        if not changed:
+            return image, states
+        before = {**before, **states}
+    raise KernelCompileError(
+        f"kernel '{expressions[0]}': the files that {source.filename} includes changed each of "
+        f"{_MAX_CHANGES} times while they were compiled: call it again when they are written"
+    )
+
+
+def _is_older(path: str, time_ns: int) -> bool:
+    """Whether a file was last changed before a time."""
     try:
-        if target in CPU_TARGETS:
-            image = host.compile_shared_object(source, expressions, checked=target == "cpu-checked")
-        else:
-            image = gpu.compile_image(source, expressions, target, cache_dir)
-    except Exception:
-        check_files()
-        raise
-    check_files()
-    memory.count("compiled")
-    if cache_dir is not None:
-        header = {"entries": [asdict(entry) for entry in image.entries], "log": image.log}
-        cache.put(cache_dir, key, header, image.data)
-    return image
+        status = os.stat(path)
+    except OSError:
+        return False
+    return max(status.st_mtime_ns, status.st_ctime_ns) < time_ns
 
 
 def _from_cache(header: dict[str, object], data: bytes) -> Image:
@@ -219,16 +298,27 @@ def _from_cache(header: dict[str, object], data: bytes) -> Image:
     )
 
 
-def _key(source: Source, expressions: Sequence[str], target: str) -> str:
-    """Names an image by all that its bytes depend on."""
+def _place(source: Source) -> str:
+    """The folder that a source's includes are relative to."""
+    return str(source.base)
+
+
+def _text_key(source: Source, expressions: Sequence[str], target: str) -> str:
+    """Names all that an image depends on but the files that its source includes."""
     tool = host if target in CPU_TARGETS else gpu
     parts = [
         _KEY_VERSION,
-        asdict(replace(source, folder=None)),  # it matters by the files that are found there
-        included_files(source),
+        *(source.text, source.filename, source.line, source.is_file),
+        *(source.defines, source.options, source.headers),
+        [os.path.abspath(folder) for folder in source.include_folders],
         list(expressions),
         target,
         tool.identity(),
         tool.headers_digest(),
     ]
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _image_key(text: str, files: dict[str, str]) -> str:
+    """Names an image by all that its bytes depend on."""
+    return hashlib.sha256(json.dumps([text, files], sort_keys=True).encode()).hexdigest()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from jax_graphenc.base.errors import KernelCompileError, UnsupportedOnCpuError
+from jax_graphenc.compiler.encoding import why_not_utf8
 from jax_graphenc.compiler.source import Source
 
 
@@ -164,6 +166,20 @@ def _with_excerpt(source: Source, log: str) -> str:
     if excerpt is None or shown:
         return log
     return f"{log[: match.end()]}\n{excerpt}{log[match.end() :]}"
+
+
+def with_encodings(error: KernelCompileError, files: Iterable[str]) -> KernelCompileError:
+    """The error, and which of the files that it speaks of is no UTF-8."""
+    for path in files:
+        try:
+            why = why_not_utf8(path, Path(path).read_bytes())
+        except OSError:
+            continue
+        # A macro's value may be wrong in a file that the compiler does not name.
+        spoken_of = path in error.log or re.search(r"\bstray\b|unrecognized token", error.log)
+        if why is not None and spoken_of:
+            error = type(error)(f"{error}\n{why}", error.log)
+    return error
 
 
 def relocated(

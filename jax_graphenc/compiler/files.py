@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from jax_graphenc.compiler.source import Source, find_includes
+from jax_graphenc.compiler.includes import find_includes, state_now
+from jax_graphenc.compiler.source import Source
 
 # What a file is told by; None for one that is not there.
 Stamp = tuple[int, int, int, int] | None
@@ -18,15 +19,28 @@ _TICK_NS = 100_000_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Version:
-    """A source as its files were at one time; the same object until one of them changes.
-
-    Attributes:
-        source: the source.
-        included: SHA-256 of the files that it includes, by path.
-    """
+    """A source as its files were at one time; the same object until one of them changes."""
 
     source: Source
-    included: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What was found when a source was last read.
+
+    Attributes:
+        version: The source.
+        states: The states of the files that it includes, as in `includes.py`.
+        stamps: What these files, and places where there is none, are told by.
+        settled: Whether a change would show in the stamps.
+        told: How many files compilers had told of.
+    """
+
+    version: Version
+    states: dict[str, str]
+    stamps: dict[str, Stamp]
+    settled: bool
+    told: int
 
 
 class FollowedSource:
@@ -48,12 +62,12 @@ class FollowedSource:
         self.read = read
         self.path = path
         # Replaced as one, so that threads need no lock; two that meet a change both read it.
-        self._known = self._read_files()
+        self._seen = self._look(None)
 
     @property
     def has_files(self) -> bool:
         """Whether there is any file that could change."""
-        return bool(self._known[1])
+        return bool(self._seen.stamps or self._seen.version.source.files)
 
     def current(self) -> Version:
         """The source as its files are now.
@@ -61,27 +75,40 @@ class FollowedSource:
         Raises:
             Exception: What `read` raises of a changed file; it is read again the next time.
         """
-        version, stamps, settled = self._known
-        if settled and all(_stamp(path) == stamp for path, stamp in stamps.items()):
-            return version
+        seen = self._seen
+        if (
+            seen.settled
+            and seen.told == len(seen.version.source.files)
+            and all(_stamp(path) == stamp for path, stamp in seen.stamps.items())
+        ):
+            return seen.version
         if self.path is not None and _stamp(self.path) is None:
-            return version
-        found, stamps, settled = self._read_files()
-        if found.source == version.source and found.included == version.included:
-            found = version
-        self._known = found, stamps, settled
-        return found
+            return seen.version
+        self._seen = seen = self._look(seen)
+        return seen.version
 
-    def _read_files(self) -> tuple[Version, dict[str, Stamp], bool]:
-        """The source; the stamps of its files; whether a change would show in these."""
+    def _look(self, before: _Seen | None) -> _Seen:
         # A stamp is taken before its file is read: should the file change in between, the stamp is
         # old, and the file is read again.
         now = time.time_ns()
         stamps = {} if self.path is None else {self.path: _stamp(self.path)}
+
+        def look_at(path: str) -> None:
+            stamps.setdefault(path, _stamp(path))
+
         source = self.read()
-        included = find_includes(source, lambda path: stamps.setdefault(path, _stamp(path)))
+        same = before is not None and source == before.version.source
+        if before is not None and same:
+            source = before.version.source
+        told = dict(source.files)
+        states = find_includes(source, look_at)
+        for path, state in told.items():
+            look_at(path)
+            states.setdefault(path, state_now(path, state))
         settled = all(s is None or max(s[:2]) < now - _TICK_NS for s in stamps.values())
-        return Version(source, included), stamps, settled
+        if before is not None and same and states == {**told, **before.states}:
+            return _Seen(before.version, states, stamps, settled, len(told))
+        return _Seen(Version(source), states, stamps, settled, len(told))
 
 
 def _stamp(path: str) -> Stamp:

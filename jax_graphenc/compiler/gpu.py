@@ -8,7 +8,8 @@ from pathlib import Path
 from jax_graphenc.base.errors import CompilerNotFoundError, KernelCompileError
 from jax_graphenc.compiler import nvcc, nvrtc
 from jax_graphenc.compiler.diagnostics import errors
-from jax_graphenc.compiler.source import Image, Source, included_files
+from jax_graphenc.compiler.includes import find_includes
+from jax_graphenc.compiler.source import Image, Source
 
 
 def identity() -> str:
@@ -66,4 +67,4 @@ def _is_users_mistake(error: KernelCompileError, source: Source) -> bool:
     if "open source file" in error.log:
         return False
     found = errors(error.log)
-    return not found or found[0].file in (source.filename, *included_files(source))
+    return not found or found[0].file in (source.filename, *find_includes(source))

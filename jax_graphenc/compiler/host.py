@@ -15,13 +15,13 @@ from pathlib import Path
 from jax_graphenc.compiler.cxx import find_compiler, version_of
 from jax_graphenc.compiler.diagnostics import UnknownKernelError, compile_error, errors
 from jax_graphenc.compiler.host_image import read_entries
+from jax_graphenc.compiler.includes import find_includes, users_files
 from jax_graphenc.compiler.process import run
 from jax_graphenc.compiler.shared_memory import hides_shared, rewrite_shared
 from jax_graphenc.compiler.source import (
     Image,
     Source,
     folder_digest,
-    included_files,
     split_options,
 )
 from jax_graphenc.compiler.static_shared import shared_memory_error
@@ -108,15 +108,36 @@ def compile_shared_object(
             return log
 
         unit = folder / "kernel.cc"
-        unit.write_text(_translation_unit(source, expressions))
+        unit.write_text(
+            _translation_unit(source, expressions), encoding="utf-8", errors="surrogateescape"
+        )
+        dependencies = ("-MD", "-MF", "kernel.d")
         if _hides_shared(source):
-            compile_unit("-E", "-D__shared__=__shared__", "-o", "kernel.ii")
-            unit.write_text(_rewritten((folder / "kernel.ii").read_text(), checked))
-        log = compile_unit("-o", "kernel.so")
+            compile_unit("-E", "-D__shared__=__shared__", *dependencies, "-o", "kernel.ii")
+            preprocessed = (folder / "kernel.ii").read_text("utf-8", "surrogateescape")
+            unit.write_text(_rewritten(preprocessed, checked), "utf-8", "surrogateescape")
+            log = compile_unit("-o", "kernel.so")
+        else:
+            log = compile_unit(*dependencies, "-o", "kernel.so")
         data = (folder / "kernel.so").read_bytes()
         if too_much := shared_memory_error(source, data, checked):
             raise compile_error(source, expressions, "cpu", version, too_much)
-        return Image(data, read_entries(data, folder), log.strip())
+        read = _dependencies((folder / "kernel.d").read_text(errors="surrogateescape"))
+        files = users_files(read, source, folder, (folder, *_HEADERS, *_system_folders(command)))
+        return Image(data, read_entries(data, folder), log.strip(), files)
+
+
+def _dependencies(rule: str) -> list[str]:
+    """The files in a rule of a makefile, as compilers write it: `kernel.so: kernel.cc a.h`."""
+    names = re.findall(r"(?:\\[^\n]|[^\s\\])+", rule.replace("\\\n", " ").partition(": ")[2])
+    return [re.sub(r"\\([ #])", r"\1", name).replace("$$", "$") for name in names]
+
+
+def _system_folders(command: tuple[str, ...]) -> list[Path]:
+    """Where a compiler's own headers are, as far as they are not to be read for each key."""
+    prefix = Path(os.path.realpath(command[0])).parent.parent
+    machine = f"{platform.machine()}-*"
+    return [Path("/usr/include"), Path("/usr/lib"), prefix / "lib", *prefix.glob(machine)]
 
 
 def _translation_unit(source: Source, expressions: Sequence[str]) -> str:
@@ -141,7 +162,7 @@ _USERS = "#pragma jax_graphenc_users_source\n"  # before it and behind it
 
 
 def _hides_shared(source: Source) -> bool:
-    included = (Path(path).read_text(errors="replace") for path in included_files(source))
+    included = (Path(path).read_text(errors="replace") for path in find_includes(source))
     return hides_shared(source.text, (source.macro_directives, *included))
 
 
@@ -170,9 +191,7 @@ def _options(source: Source, version: str, folder: Path, checked: bool) -> list[
             options.append(flag + os.path.abspath(value))
         elif flag == "-std=":
             options.append(flag + value)
-    if source.folder is not None:
-        options += ["-iquote", str(source.folder)]
-    return options
+    return [*options, "-iquote", str(source.base)]
 
 
 def _error(source: Source, expressions: Sequence[str], version: str, log: str) -> Exception:

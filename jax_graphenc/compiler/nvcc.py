@@ -19,6 +19,7 @@ from jax_graphenc.compiler.diagnostics import (
     errors,
     with_places,
 )
+from jax_graphenc.compiler.includes import users_files
 from jax_graphenc.compiler.process import run
 from jax_graphenc.compiler.ptx import parameter_sizes
 from jax_graphenc.compiler.source import Entry, Image, Source, split_options
@@ -69,7 +70,9 @@ def compile_image(source: Source, expressions: Sequence[str], target: str) -> Im
     virtual = target.startswith("compute_")
     with tempfile.TemporaryDirectory(prefix="jax_graphenc_") as name:
         folder = Path(name)
-        (folder / "kernel.cu").write_text(_translation_unit(source, expressions))
+        (folder / "kernel.cu").write_text(
+            _translation_unit(source, expressions), encoding="utf-8", errors="surrogateescape"
+        )
         output = "kernel.ptx" if virtual else "kernel.cubin"
         arguments = [str(path), *_options(source, target), "kernel.cu", "-o", output]
         try:
@@ -79,13 +82,30 @@ def compile_image(source: Source, expressions: Sequence[str], target: str) -> Im
         log = with_places(log.strip()).replace(f"/{source.filename}", source.filename)
         if status != 0:
             raise _error(source, expressions, target, version, log)
-        ptx = (folder / "kernel.ptx").read_text()
+        ptx = (folder / "kernel.ptx").read_text(errors="replace")
         symbols, types = (_table(ptx, table) for table in ("__jge_symbols", "__jge_types"))
         entries = tuple(
             Entry(expression, symbol, parameter_types(demangle(seen)), parameter_sizes(ptx, symbol))
             for expression, symbol, seen in zip(expressions, symbols, types, strict=True)
         )
-        return Image((folder / output).read_bytes(), entries, log)
+        return Image((folder / output).read_bytes(), entries, log, _files(source, folder, path))
+
+
+def _files(source: Source, folder: Path, compiler: Path) -> tuple[str, ...]:
+    """The user's files that the pass for the device has read, of which its output has marks."""
+    marks = (
+        mark
+        for output in folder.glob("*.ii")
+        for mark in re.findall(
+            r'^# \d+ "((?:[^"\\\n]|\\.)*)"',
+            output.read_text(errors="surrogateescape"),
+            re.MULTILINE,
+        )
+    )
+    read = (re.sub(r"\\(.)", r"\1", mark) for mark in marks)
+    toolkit = compiler.resolve().parent.parent
+    others = (folder, toolkit, "/usr/include", "/usr/lib")
+    return tuple(f for f in users_files(read, source, folder, others) if f != source.filename)
 
 
 def _translation_unit(source: Source, expressions: Sequence[str]) -> str:
@@ -114,7 +134,7 @@ def _options(source: Source, target: str) -> list[str]:
             options.append(flag + os.path.abspath(value))
         elif flag not in ("-D", "-U"):
             options.append(flag + value)
-    return [*options, f"-I{source.folder}"] if source.folder is not None else options
+    return [*options, f"-I{source.base}"]
 
 
 def _table(ptx: str, name: str) -> list[str]:

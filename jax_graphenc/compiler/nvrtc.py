@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +17,9 @@ from jax_graphenc.compiler.diagnostics import (
     errors,
     with_places,
 )
+from jax_graphenc.compiler.encoding import MARK
+from jax_graphenc.compiler.header_trace import traced_headers
+from jax_graphenc.compiler.includes import find_includes, includes_by_macro, users_files
 from jax_graphenc.compiler.nvrtc_library import check, error_name, fetch, fetch_text, load, version
 from jax_graphenc.compiler.ptx import parameter_sizes
 from jax_graphenc.compiler.source import Entry, Image, Source, folder_digest, split_options
@@ -80,20 +84,33 @@ def _compile(
         f"{source.line_directive}{source.text}"
     )
     probes = [f"&__jge_type_of<decltype(&{expression})>" for expression in expressions]
-    program = check(nvrtc.nvrtcCreateProgram(text.encode(), b"kernel.cu", 0, [], []))
+    # Quoted includes are looked for beside it first.
+    name = str(source.base / "kernel.cu")
+    options = _options(source, target, headers)
+    unmarked = _without_marks(source)
+    options += [f"--include-path={folder}" for folder in dict.fromkeys(f for _, _, f in unmarked)]
+    program = check(
+        nvrtc.nvrtcCreateProgram(
+            text.encode("utf-8", "surrogateescape"),
+            name.encode(),
+            len(unmarked),
+            [contents for _, contents, _ in unmarked],
+            [header.encode() for header, _, _ in unmarked],
+        )
+    )
     try:
-        for name in (*expressions, *probes):
-            check(nvrtc.nvrtcAddNameExpression(program, name.encode()))
-        options = [option.encode() for option in _options(source, target, headers)]
-        (result,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
+        for wanted in (*expressions, *probes):
+            check(nvrtc.nvrtcAddNameExpression(program, wanted.encode()))
+        given = [option.encode() for option in options]
+        (result,) = nvrtc.nvrtcCompileProgram(program, len(given), given)
         log = fetch_text(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog)
         log = with_places(log)
         if result != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             raise _error(source, expressions, target, log or error_name(result))
         ptx = fetch_text(program, nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX)
         lowered = {
-            name: check(nvrtc.nvrtcGetLoweredName(program, name.encode())).decode()
-            for name in (*expressions, *probes)
+            wanted: check(nvrtc.nvrtcGetLoweredName(program, wanted.encode())).decode()
+            for wanted in (*expressions, *probes)
         }
         virtual = target.startswith("compute_")
         return Image(
@@ -110,9 +127,37 @@ def _compile(
                 for expression, probe in zip(expressions, probes, strict=True)
             ),
             log,
+            None if unmarked else _files(source, text, name, options, headers),
         )
     finally:
         nvrtc.nvrtcDestroyProgram(program)
+
+
+def _without_marks(source: Source) -> list[tuple[str, bytes, str]]:
+    """Headers with a byte-order mark, which NVRTC takes for code: name, contents without, folder.
+
+    NVRTC prefers a header that it is given in memory, by the name in the directive. A name of
+    several files stays theirs.
+    """
+    names: dict[str, set[str]] = {}
+    find_includes(source, spelled=names)
+    found = []
+    for name, paths in names.items():
+        path = next(iter(paths))
+        contents = Path(path).read_bytes() if len(paths) == 1 else b""
+        if contents.startswith(MARK):
+            found.append((name, contents.removeprefix(MARK), str(Path(path).parent)))
+    return found
+
+
+def _files(
+    source: Source, text: str, name: str, options: list[str], headers: tuple[Path, ...]
+) -> tuple[str, ...] | None:
+    """The user's files that NVRTC has read, where the source itself does not tell."""
+    if not includes_by_macro(source):
+        return None
+    read = traced_headers(text, name, options)
+    return None if read is None else users_files(read, source, os.getcwd(), (_STAND_INS, *headers))
 
 
 def _options(source: Source, target: str, headers: tuple[Path, ...]) -> list[str]:
@@ -126,8 +171,8 @@ def _options(source: Source, target: str, headers: tuple[Path, ...]) -> list[str
         options.append("--std=c++17")
     options.append(f"--include-path={_STAND_INS}")
     options += [flag + value for flag, value in given if flag not in ("-D", "-U")]
-    folders = (*((source.folder,) if source.folder else ()), *headers)
-    options += [f"--include-path={folder}" for folder in folders]
+    own = () if source.folder is None else (source.folder,)
+    options += [f"--include-path={folder}" for folder in (*own, *headers)]
     return options
 
 

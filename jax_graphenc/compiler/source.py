@@ -1,11 +1,11 @@
-"""What goes into a compiler and comes out, and the user's include files."""
+"""What goes into a compiler, and what comes out."""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 
@@ -21,8 +21,10 @@ class Source:
         options: Further NVRTC options. The CPU's compiler gets the include paths, macros and
             language standard among them.
         headers: Headers to include before the text, such as "cuda_fp16.h".
-        folder: Where quoted includes are looked up first, if anywhere.
+        folder: Where quoted includes are looked up first; None for the current folder.
         is_file: Whether the text is all of the file `filename`: images then name it to profilers.
+        files: The states of the files that compilers have read for this source and its copies
+            (`includes.py`): each compilation adds to it, and `FollowedSource` follows them.
     """
 
     text: str
@@ -33,6 +35,16 @@ class Source:
     headers: tuple[str, ...] = ()
     folder: Path | None = None
     is_file: bool = False
+    files: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Drops a byte-order mark, which some compilers take for code."""
+        object.__setattr__(self, "text", self.text.removeprefix("\ufeff"))
+
+    @property
+    def base(self) -> Path:
+        """The folder that quoted includes are looked up in first."""
+        return self.folder or Path.cwd()
 
     @property
     def include_folders(self) -> tuple[str, ...]:
@@ -85,11 +97,19 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A compiled source: a cubin or a shared object, its kernels, and the compiler's warnings."""
+    """A compiled source.
+
+    Attributes:
+        data: A cubin, PTX or a shared object.
+        entries: Its kernels.
+        log: The compiler's warnings.
+        files: The user's files that the compiler has read; None if it did not tell.
+    """
 
     data: bytes
     entries: tuple[Entry, ...]
     log: str
+    files: tuple[str, ...] | None = field(default=None, compare=False)
 
 
 # How NVRTC spells the options that every compiler has, longest first.
@@ -118,55 +138,6 @@ def split_options(options: tuple[str, ...]) -> Iterator[tuple[str, str]]:
         else:
             value = option[match.end() :].removeprefix("=") or next(rest, "")
             yield _FLAGS[match.lastgroup], value
-
-
-_INCLUDE = re.compile(
-    r'(?:^[ \t]*#[ \t]*include|\b__has_include[ \t]*\()[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)',
-    re.MULTILINE,
-)
-
-
-def included_files(source: Source) -> dict[str, str]:
-    """SHA-256 of the files that a source includes, as `find_includes` finds them."""
-    return find_includes(source, lambda _: None)
-
-
-def find_includes(source: Source, looking_at: Callable[[str], object]) -> dict[str, str]:
-    """Finds the user's own files that a source includes, directly or not.
-
-    Conditions are not evaluated, so this may find more than the compiler will read, never less
-    (but for an `#include` of a macro). Files outside of the source's folder and the include paths
-    in its options belong to a toolkit or the system, and are not looked for.
-
-    Args:
-        source: The source.
-        looking_at: Called with the path of each file before it is read, and of each place where
-            one is not.
-
-    Returns:
-        SHA-256 of the contents by path, in hexadecimal.
-    """
-    search = [Path(folder) for folder in source.include_folders]
-    found: dict[str, str] = {}
-    first = source.include_directives + source.text
-    pending: list[tuple[str, Path | None]] = [(first, source.folder)]
-    while pending:
-        text, folder = pending.pop()
-        for quoted, angled in _INCLUDE.findall(text):
-            beside = [folder] if quoted and folder is not None else []
-            for place in (*beside, *search):
-                path = place / (quoted or angled)
-                if str(path) in found:
-                    break
-                looking_at(str(path))
-                try:
-                    contents = path.read_bytes()
-                except OSError:
-                    continue
-                found[str(path)] = hashlib.sha256(contents).hexdigest()
-                pending.append((contents.decode(errors="replace"), path.parent))
-                break
-    return found
 
 
 def folder_digest(*folders: Path) -> str:

@@ -6,27 +6,29 @@ import copy
 import functools
 import linecache
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from jax_graphenc.base.errors import telling
 from jax_graphenc.base.tracebacks import PACKAGE
 from jax_graphenc.calls.code import Prebuilt
+from jax_graphenc.compiler.encoding import read_source
 from jax_graphenc.compiler.files import FollowedSource
 from jax_graphenc.compiler.source import Source
 from jax_graphenc.signature.globals import with_globals
+from jax_graphenc.signature.literals import macro_of
 
 MODULE = "module"
 """What the source of a module is called, which is not one kernel's."""
 
 _IMAGE_SUFFIXES = (".ptx", ".cubin", ".fatbin")
 _PATH_SUFFIXES = (*_IMAGE_SUFFIXES, ".cu", ".cuh", ".cc", ".cpp", ".h", ".hpp")
-_MACRO_TYPES = (bool, int, float, np.integer, np.floating, str, type(None))
+# A name, perhaps with arguments.
+_MACRO = re.compile(r"[A-Za-z_]\w*(\([\w\s,.]*\))?")
 
 
 def prebuilt(image: bytes | Mapping[str, bytes], name: str) -> Prebuilt:
@@ -125,7 +127,7 @@ def follow(
             raise TypeError(
                 f"globals={globals!r}: a mapping is expected, such as {{'coefficients': array}}"
             )
-        macros = _defines(defines)
+        macros = macros_of(defines)
         further = (*_include_options(include_dirs), *_options(options))
     # Arrays may be written to before a file is read again.
     values = copy.deepcopy(dict(globals or {}))
@@ -158,7 +160,7 @@ def _with_further(
 
 def _read_file(path: str, name: str) -> Source:
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = read_source(path)
     except OSError as error:
         error.add_note(f"as the source of {_owner(name)}")
         raise
@@ -193,7 +195,13 @@ def is_path(text: str) -> bool:
     return "\n" not in text and text.strip().endswith(_PATH_SUFFIXES)
 
 
-def _defines(defines: Mapping[str, Any] | None) -> dict[str, str]:
+def macros_of(defines: Mapping[str, Any] | None) -> dict[str, str]:
+    """The texts of macros by name.
+
+    Raises:
+        TypeError: for what is no name or no value of a macro.
+        OverflowError: for an integer that C++ cannot hold.
+    """
     if not isinstance(defines or {}, Mapping):
         raise TypeError(
             f"defines={defines!r}: a mapping is expected, such as {{'TILE': 32}}; got "
@@ -201,12 +209,17 @@ def _defines(defines: Mapping[str, Any] | None) -> dict[str, str]:
         )
     found = {}
     for name, value in (defines or {}).items():
-        if not isinstance(name, str) or not isinstance(value, _MACRO_TYPES):
+        try:
+            text = macro_of(value)
+        except TypeError:
+            text = None
+        except OverflowError as error:
+            raise OverflowError(f"defines={{{name!r}: ...}}: {error}") from None
+        if text is None or not isinstance(name, str) or not _MACRO.fullmatch(name):
             raise TypeError(
                 f"defines={{{name!r}: {value!r}}}: a name, and a number, a string, True, False or "
                 "None are expected"
             )
-        text = "" if value is None else str(int(value) if isinstance(value, bool) else value)
         found[name] = text
     return found
 

@@ -29,6 +29,43 @@ def literal_of(array: np.ndarray[Any, Any]) -> str:
     return _scalar(array[()] if isinstance(array, np.ndarray) else array, array.dtype)
 
 
+def macro_of(value: bool | int | float | str | np.generic | None) -> str:
+    """The text of a macro that stands for a value: of the same type, as far as C++ has it.
+
+    Floats narrower than `float` become that. Integers are `int` where they fit, as when written by
+    hand.
+
+    Raises:
+        TypeError: It is no value of a macro.
+        OverflowError: No integer type of C++ holds it.
+    """
+    if value is None or isinstance(value, str):
+        return value or ""
+    if isinstance(value, bool | np.bool_):
+        return str(int(value))
+    if isinstance(value, int | np.integer) and not isinstance(value, np.timedelta64):
+        return _integer(int(value))
+    if isinstance(value, np.generic) and value.dtype in (np.float32, *_NARROW):
+        return _float(np.float32(value), "f")
+    if isinstance(value, float | np.floating):
+        return _float(np.float64(value), "")
+    raise TypeError(f"{value!r} is no value of a macro")
+
+
+def _integer(value: int) -> str:
+    if not -(2**63) <= value < 2**64:
+        raise OverflowError(f"{value}: no integer type of C++ holds it")
+    if value == -(2**63):
+        return f"({value + 1}L - 1)"  # The literal without its sign is out of range.
+    return f"{value}UL" if value >= 2**63 else str(value)
+
+
+def _float(value: np.float32 | np.float64, suffix: str) -> str:
+    if not math.isfinite(value):
+        return _scalar(value, value.dtype)
+    return f"{value!s}{suffix}"
+
+
 def _scalar(value: Any, dtype: np.dtype[Any]) -> str:
     if dtype.kind == "b":
         return "true" if value else "false"

@@ -15,7 +15,8 @@ from jax_graphenc.compiler import cxx, host
 from jax_graphenc.compiler.compile import clear_memory, compile_counts, compile_source
 from jax_graphenc.compiler.demangle import demangle, parameter_types
 from jax_graphenc.compiler.diagnostics import UnknownKernelError
-from jax_graphenc.compiler.source import Image, Source, included_files, split_options
+from jax_graphenc.compiler.includes import find_includes
+from jax_graphenc.compiler.source import Image, Source, split_options
 
 TEXT = 'extern "C" __global__ void k(float* y, int n) { y[0] = n; }\n'
 SOURCE = Source(TEXT, "<k>")
@@ -150,7 +151,7 @@ def test_included_files_count(tmp_path: Path) -> None:
     path = tmp_path / "k.cu"
     path.write_text('#include "a.h"\n' + TEXT.replace("= n", "= N"))
     source = Source(path.read_text(), str(path), folder=tmp_path)
-    assert set(included_files(source)) == {str(tmp_path / "a.h"), str(tmp_path / "deep/b.h")}
+    assert set(find_includes(source)) == {str(tmp_path / "a.h"), str(tmp_path / "deep/b.h")}
     first = compile_source(source, ["k"], "cpu", tmp_path / "cache")
     (tmp_path / "deep" / "b.h").write_text("#pragma once\n#define N 2\n")
     counted = Counted()

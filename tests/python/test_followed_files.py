@@ -11,7 +11,7 @@ import pytest
 import jax_graphenc as jge
 from jax_graphenc.compiler import files, host
 from jax_graphenc.compiler.compile import compile_source
-from jax_graphenc.compiler.source import Source
+from jax_graphenc.compiler.source import Image, Source
 
 pytestmark = pytest.mark.usefixtures("cpu")
 
@@ -189,7 +189,7 @@ def test_what_is_compiled_is_what_was_hashed(solver, monkeypatch):
 
     def compile_slowly(*args, **kwargs):
         nonlocal left
-        image = compile_shared_object(*args, **kwargs) if left < 2 else None
+        image = compile_shared_object(*args, **kwargs) if left < 2 else Image(b"", (), "")
         if left > 0:
             left -= 1
             solver.factor(5 + left)
@@ -234,3 +234,17 @@ def test_a_file_that_is_younger_than_clocks_can_tell_is_read_again(tmp_path, mon
     assert followed.current().source.text == "b"
     stamp = (2, 1, 1, 1)
     assert followed.current().source.text == "c"
+
+
+def test_a_header_that_a_macro_names_is_followed(tmp_path):
+    (tmp_path / "factor.h").write_text("#define FACTOR 2\n")
+    path = tmp_path / "times.cu"
+    path.write_text(
+        "#define S(x) #x\n#define T(x) S(x)\n#define BASE factor\n"
+        + KERNEL.replace('"factor.h"', "T(BASE.h)")
+    )
+    kernel = jge.cuda_kernel(path, "times", **LAUNCH)
+    for factor in (2, 3, 2):
+        (tmp_path / "factor.h").write_text(f"#define FACTOR {factor}\n")
+        assert kernel(X)[1] == factor
+        assert kernel.current() is kernel.current()
