@@ -18,6 +18,7 @@ from jax.sharding import PartitionSpec as P
 import jax_graphenc as jge
 from jax_graphenc.base.errors import CompilerNotFoundError
 from jax_graphenc.cli import explain as command
+from jax_graphenc.cli import specs
 from jax_graphenc.compiler import nvrtc_library
 from jax_graphenc.explanation.groups import Run, runs
 from jax_graphenc.primitives.program import program_p
@@ -595,6 +596,6 @@ def test_the_command_says_what_is_wrong(arguments, said, capsys):
     ],
 )
 def test_shapes_on_the_command_line(spec, expected):
-    name, array = command._argument(spec)
+    name, array = specs.argument(spec)
     assert (name, (array.shape, array.dtype.name)) == (None, expected)
-    assert command._argument("n=(1, 2)") == ("n", (1, 2))
+    assert specs.argument("n=(1, 2)") == ("n", (1, 2))
