@@ -25,7 +25,11 @@ from jax_graphenc.compiler import cache, cxx, fatbin, nvcc, nvrtc_library
 from jax_graphenc.compiler.cuda_headers import toolkit_headers
 from jax_graphenc.programs import custom_call
 
-_WITH_CUDA = 'pip install "jax_graphenc[cuda13]"'
+_WITH_CUDA = 'pip install "jax[cuda13]"'
+_WITH_NVRTC = (
+    'pip install "nvidia-cuda-nvrtc>=13,<14" "nvidia-cuda-runtime>=13,<14" '
+    '"nvidia-cuda-crt>=13,<14"'
+)
 _NVRTC_WITH_HEADERS = (13, 3)
 
 
@@ -114,7 +118,7 @@ def _nvrtc(has_gpu: bool) -> Check:
     except CompilerNotFoundError as error:
         if nvcc.find() is not None:
             return Check("NVRTC", "note", f"nvcc compiles for GPUs instead: {error}")
-        return Check("NVRTC", "fail" if has_gpu else "note", _first_line(error), _WITH_CUDA)
+        return Check("NVRTC", "fail" if has_gpu else "note", _first_line(error), _WITH_NVRTC)
     return Check("NVRTC", "ok", f"{major}.{minor}")
 
 
@@ -149,7 +153,7 @@ def _headers() -> Check:
     except CompilerNotFoundError:
         pass
     what = "not found; only kernels for GPUs that include them need them, such as <cuda_fp16.h>"
-    return Check("CUDA headers", "note", what, "pip install nvidia-cuda-runtime")
+    return Check("CUDA headers", "note", what, "pip install nvidia-cuda-runtime nvidia-cuda-crt")
 
 
 def _cpu_compiler(has_gpu: bool) -> Check:

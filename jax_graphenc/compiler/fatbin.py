@@ -19,8 +19,9 @@ def _load() -> Any:
         reason = str(error).partition("\n")[0]
         raise CompilerNotFoundError(
             "nvFatbin, which joins images for several GPU architectures, could not be loaded: "
-            f"{type(error).__name__}: {reason}. Install it with `pip install nvidia-nvfatbin`, or "
-            "name one architecture in options(cuda_targets=)"
+            f"{type(error).__name__}: {reason}. Install it with "
+            '`pip install "nvidia-nvfatbin>=13,<14"`, or name one architecture in '
+            "options(cuda_targets=)"
         ) from error
     return nvfatbin
 

@@ -188,8 +188,8 @@ def _error(source: Source, expressions: Sequence[str], target: str, log: str) ->
         )
     if not toolkit_headers() and "open source file" in log:
         log += (
-            "\nCUDA's own headers were not found either; `pip install nvidia-cuda-runtime` "
-            "brings cuda_fp16.h and others."
+            "\nCUDA's own headers were not found either; "
+            "`pip install nvidia-cuda-runtime nvidia-cuda-crt` brings cuda_fp16.h and others."
         )
     if re.search(r"#\s*include\s*<cub/cub\.cuh>", source.text):
         log += (

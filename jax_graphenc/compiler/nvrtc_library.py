@@ -20,7 +20,8 @@ def load() -> Any:
         raise CompilerNotFoundError(
             "NVRTC, which compiles CUDA source for GPUs, could not be loaded: "
             f"{type(error).__name__}: {error}. Install it with "
-            '`pip install "jax_graphenc[cuda13]"`.'
+            '`pip install "nvidia-cuda-nvrtc>=13,<14" "nvidia-cuda-runtime>=13,<14" '
+            '"nvidia-cuda-crt>=13,<14"`.'
         ) from error
     return nvrtc
 

@@ -44,100 +44,119 @@ def cuda_kernel(
 ) -> CudaKernel:
     """Makes a JAX function of a ``__global__`` function.
 
-    Parameters take their roles from the C++ signature: ``const T*`` is an input, ``T*`` an output,
-    a by-value arithmetic type or struct a keyword argument. A number that is known when the call is
-    traced is part of the program, so that another value traces the call again, but compiles no
-    kernel; one that is traced is loaded from memory, by a copy of the kernel that is compiled once.
-    The source is compiled when a call is lowered: with NVRTC for a GPU, with the machine's C++
-    compiler for the CPU; compiled kernels are kept on disk.
+    ::
 
-    ``out_shape``, ``grid``, ``block``, ``shared_mem`` and ``cluster`` are values, or functions of
-    shapes, which ask by name for inputs, each a ``jax.ShapeDtypeStruct``, for by-value parameters,
-    for ``block`` and for macros of ``defines``: ``grid=lambda x, block: jge.cdiv(x.size,
-    block[0])``. One that can take all inputs by position and all keywords is called so, as
-    ``lambda *inputs, **keywords: ...``; then ``block`` and macros are keyword-only.
+        saxpy = jge.cuda_kernel(
+            r'''extern "C" __global__ void saxpy(const float* x, const float* y, float* out,
+                                                 float a, int n) {
+                  int i = blockIdx.x * blockDim.x + threadIdx.x;
+                  if (i < n) out[i] = a * x[i] + y[i];
+                }''',
+            name="saxpy",
+            out_shape=lambda x: x,
+            grid=lambda n: jge.cdiv(n, 256),
+            block=256,
+            values={"n": lambda x: x.size},
+        )
+        saxpy(x, y, a=2.0)
+
+    The C++ signature gives each parameter its role: ``const T*`` is an input, ``T*`` an output, a
+    by-value arithmetic type or struct a keyword. A Python number is part of the trace: another
+    number traces the call again, but compiles no kernel. A traced value is loaded from memory by a
+    copy of the kernel, which is compiled once. Lowering a call compiles the source, with NVRTC for
+    a GPU and with the machine's C++ compiler for the CPU; compiled kernels are kept on disk.
+
+    ``out_shape``, ``grid``, ``block``, ``shared_mem``, ``cluster`` and the entries of ``values``
+    are values, or functions of shapes. A function names what it needs: inputs, each a
+    ``jax.ShapeDtypeStruct``, by-value parameters, macros of ``defines`` and, but in ``values``,
+    ``block``, as in ``grid=lambda x, block: jge.cdiv(x.size, block[0])``. A function that can take
+    all inputs by position and all keywords is called so, as ``lambda *inputs, **keywords: ...``;
+    its ``block`` and macros are then keyword-only.
 
     Args:
         source: CUDA C++ text, or a ``Path`` to a .cu file; a ``Path`` to a .ptx, .cubin or .fatbin
-            file, or the bytes of one. A .cu file, and headers that it or a text includes, are
-            followed: when one has changed, calls from then on are of a kernel of the files as they
-            are, with its signature. What ``jax.jit`` or ``jge.graph`` has traced already stays what
-            it is.
+            file, or the bytes of one. When a .cu file changes, or a header that it or a text
+            includes, later calls use the kernel that stands there then, with its signature. What
+            ``jax.jit`` or ``jge.graph`` has traced stays as it was.
         name: an ``extern "C"`` name, or a function or template instance as C++ writes it, where
             ``{x}`` stands for the C++ type of input ``x``: ``"scale<{x}>"``.
-        out_shape: shape and dtype of the output, or a sequence of them, in the kernel's order;
-            parameters that are updated in place need none.
+        out_shape: shape and dtype of the output, or a sequence of them, in the kernel's order.
+            Parameters that are updated in place need none.
+
+    Launch:
         grid: blocks in the grid: an int or up to three. A zero launches nothing.
         block: threads in a block: an int or up to three, 1024 at most in all.
-        shared_mem: dynamic shared memory per block, in bytes. More than 48 KB is opted in by
-            itself, up to the device's limit.
-        params: by name, a role or a C++ type that overrides the signature's: ``"inout"`` for what
-            is updated in place, ``"const float*"`` where a typedef hides a pointer,
-            ``"inout float*"`` for both. Images, and kernels that stand in an included header, need
-            it in full, in the kernel's order.
-        reference: the same function in jax.numpy, ``reference(*inputs, **keywords)``. Gives
-            derivatives, and stands in on the CPU where the source cannot run.
+        shared_mem: dynamic shared memory of each block, in bytes. More than 48 KB needs nothing
+            else, up to the device's limit.
         cluster: blocks in a thread block cluster.
         cooperative: whether all blocks must be on the device at the same time.
+
+    Parameters of the kernel:
+        params: by name, a role or a C++ type that overrides the signature's: ``"inout"`` for an
+            array that is updated in place, ``"const float*"`` where a typedef hides a pointer,
+            ``"inout float*"`` for both. Images, and kernels in an included header, need all
+            parameters, in the kernel's order.
+        values: by-value parameters that calls need not give: by name, a value or a function as
+            above, such as ``{"n": lambda x: x.size}``. A keyword of the call wins.
         zero_init: names of outputs that are zeroed before each launch, for a kernel that adds to
-            what is there, such as with ``atomicAdd``. Other outputs begin as whatever was in
-            memory.
-        alignment: of every array, in bytes, a power of two: what the kernel's widest load needs.
-            A slice that is not so aligned is copied first.
-        vmap: what ``jax.vmap`` makes of a call. Keywords stay what they are in all of them.
+            them, as with ``atomicAdd``. Other outputs begin as whatever was in memory.
+        alignment: of every array, in bytes, a power of two: the kernel's widest load. A slice with
+            a smaller alignment is copied first.
+
+    Transformations:
+        reference: the same function in jax.numpy, ``reference(*inputs, **keywords)``. It gives the
+            derivatives, and runs on the CPU where the source cannot.
+        vmap: how ``jax.vmap`` batches a call. Keywords keep their values in all of these.
 
             - ``"nodes"``: a batch of B becomes B launches in one program, without edges between
-              them, so that they may run at once. The kernel sees one element at a time, at its
-              place in the batch: it is copied only where it is not aligned for the widest load that
-              it has room for, and an input that is not batched is shared. Nested batches are one.
-              More than ``options(max_batch_nodes=)`` launches become a loop of programs of that
-              size.
+              them, so that they may run at the same time. The kernel sees one element at a time,
+              at its place in the batch: an element is copied only where its alignment is less than
+              the widest load it has room for, and an unbatched input is shared by all elements.
+              Nested batches are one. More than ``options(max_batch_nodes=)`` launches become a
+              loop of programs of that size.
             - ``"sequential"``: a loop over the elements.
-            - ``"broadcast_all"``: one launch, for arrays with one more dimension in front; inputs
-              that are not batched are repeated. ``grid`` and its like are computed anew for these
+            - ``"broadcast_all"``: one launch, for arrays with one more dimension in front;
+              unbatched inputs are repeated. ``grid`` and the other functions of shapes get these
               arrays, so the batch can be an axis of the grid: with
               ``grid=lambda x, *, n: (jge.cdiv(n, 256), 1, x.size // n)`` the kernel reads its
               element at ``x + blockIdx.z * n``, also in nested batches (examples/batched_grid.py).
               ``reference`` still gets one element at a time.
-            - ``"expand_dims"``: the same, but inputs that are not batched have a dimension of 1 in
-              front. What is updated in place is repeated all the same. With both, a batch in which
-              a by-value parameter differs from element to element is one of ``"nodes"``.
+            - ``"expand_dims"``: the same, but unbatched inputs have a dimension of 1 in front.
+              Arrays that are updated in place are repeated all the same.
             - a function, ``rule(axis_size, in_batched, *inputs, **keywords) -> (outputs,
               out_batched)``, as ``jax.custom_batching.custom_vmap`` takes it: ``in_batched`` has a
               bool for each input, whose batch is its first dimension; ``out_batched`` one for each
               output. Derivatives are taken first, by the kernel's own rules.
-            - ``None`` refuses to be batched.
-        cpu: what runs on the CPU: ``"source"``, ``"reference"``, or ``"auto"``: the source where it
-            can run, else the reference.
-        values: by-value parameters that calls need not give: by name, a value or a function as
-            above, such as ``{"n": lambda x: x.size}``, which may name other values, in any order.
-            A keyword of the call wins.
+            - ``None``: ``jax.vmap`` raises an error.
         sharding: the dimensions that may be split over devices, by array, in the kernel's order:
-            ``"b n, n -> b n"``. One with a name may be, and all of that name are split alike; ``_``
-            is one that stays whole; ``...`` in front is any number that may be, where an input's
-            that is 1 beside larger ones stays whole. Every output has every name, so a kernel that
-            sums over its last dimension has ``"... _ -> ..."``. An array that is sharded otherwise
-            is brought into that form first. On each device the kernel is called for that device's
-            part: ``out_shape``, ``grid``, ``values`` and the rest are functions of its shapes, and
-            a keyword of the call is the same for all, so take what counts elements from
-            ``values``. Without it, sharded inputs are gathered, with a ``GatherWarning``; inside
+            ``"b n, n -> b n"``. A dimension with a name may be split, and all of that name are
+            split alike; ``_`` stays whole; ``...`` in front is any number of dimensions that may
+            be split, where an input's dimension of 1 beside larger ones stays whole. Every output
+            has every name, so a kernel that sums over its last dimension has ``"... _ -> ..."``.
+            JAX first reshards arrays that are sharded otherwise. Each device calls the kernel for
+            its part: ``out_shape``, ``grid``, ``values`` and the rest get the shapes of that part,
+            and a keyword of the call is the same for all, so take counts from ``values``. Without
+            ``sharding``, XLA gathers sharded inputs, with a ``GatherWarning``; inside
             ``jax.shard_map`` a kernel sees the device's part anyway.
+
+    Compilation:
         defines: preprocessor macros: numbers, strings, ``True`` for 1, ``False`` for 0, ``None``
             for an empty one.
         options: further options for NVRTC, one string each.
-        include_dirs: folders where headers are looked for, behind the source's own.
+        include_dirs: folders to search for headers, after the source's own.
         globals: initial values of ``__constant__`` and ``__device__`` variables that the source
             declares at namespace scope, by name: a number, an array, a structured scalar or array
             for structs. They are compiled into the kernel, so two kernels with different values
-            have a variable each, everywhere and also when exported; another value compiles the
-            source again. What a kernel writes into a ``__device__`` variable stays there until the
-            process ends, seen by all kernels of the same source and values; on the GPU each
-            device has its own.
+            have a variable each, also when exported, and another value compiles the source again.
+            What a kernel writes into a ``__device__`` variable stays there until the process ends,
+            seen by all kernels of the same source and values; on the GPU each device has its own.
+        cpu: what runs on the CPU: ``"source"``, ``"reference"``, or ``"auto"``: the source where it
+            can run, else the reference.
 
     Returns:
         A function of the inputs (by position) and by-value parameters (by keyword) that returns the
         outputs in the kernel's order: an array, or a tuple of several. It composes with
-        ``jax.jit``, and has ``defvjp`` and ``defjvp`` for rules of your own.
+        ``jax.jit``, and ``defvjp`` and ``defjvp`` set derivatives of your own.
 
     Raises:
         ValueError: if the source has no such kernel; the message lists those that are there.

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from jax_graphenc.base.errors import telling
+from jax_graphenc.base.notebooks import name_of_file
 from jax_graphenc.base.tracebacks import PACKAGE
 from jax_graphenc.calls.code import Prebuilt
 from jax_graphenc.compiler.encoding import read_source
@@ -251,4 +252,4 @@ def _find_in_caller(text: str, otherwise: str) -> tuple[str, int]:
     before, found, _ = "".join(linecache.getlines(filename)).partition(text)
     if not found:
         return otherwise, 1
-    return filename, before.count("\n") + 1
+    return name_of_file(filename), before.count("\n") + 1
