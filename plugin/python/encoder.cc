@@ -28,7 +28,8 @@
 namespace nb = nanobind;
 using namespace nb::literals;
 
-// Nobody waits for a lock of the core with the GIL in hand: every binding lets go of it first.
+// A thread that waits for a lock of the core does not hold the GIL: every binding releases it
+// first.
 
 namespace jge {
 namespace {
@@ -36,7 +37,7 @@ namespace {
 // Set when the interpreter is about to end: from then on no other thread may ask for the GIL.
 std::atomic<bool> python_ended{false};
 
-// A reference that any thread may let go of.
+// A reference that any thread may release.
 std::shared_ptr<PyObject> share(nb::object object) {
   return {object.release().ptr(), [](PyObject* owned) {
             if (python_ended) return;
@@ -242,7 +243,7 @@ class PythonEncoder {
     });
   }
 
-  // The last of those who use it destroys it.
+  // The last user destroys it.
   void close() { work_.reset(); }
 };
 

@@ -14,7 +14,7 @@
 #include "core/base/options.h"
 #include "core/base/stats.h"
 #include "core/device/device_info.h"
-#include "core/device/image.h"
+#include "core/device/limits.h"
 #include "core/program/image_bytes.h"
 #include "core/program/program.h"
 #include "core/run/runtime.h"
@@ -152,44 +152,48 @@ const char* name_of(jge::Hazard hazard) {
   return "write-after-write";
 }
 
+nb::dict describe_node(const jge::Program& program, std::size_t i,
+                       const std::vector<jge::Conflict>& conflicts) {
+  nb::dict out;
+  const std::vector<std::string> names = std::visit(
+      [&](const auto& node) {
+        node.describe(Show{out}, program.kernels, program.bindings(i));
+        return node.pointer_names(program.kernels);
+      },
+      program.nodes[i]);
+  // (argument, or argument count + result; offset; bytes) of each pointer.
+  nb::list buffers;
+  // (its parameter's name, whether the node reads it, whether it writes it)
+  nb::list accesses;
+  for (const jge::Binding& binding : program.bindings(i)) {
+    if (!binding.pointer()) continue;
+    accesses.append(nb::make_tuple(names[nb::len(buffers)], binding.reads, binding.writes));
+    buffers.append(nb::make_tuple(binding.buffer, binding.offset, binding.bytes));
+  }
+  out["buffers"] = buffers;
+  out["accesses"] = accesses;
+  nb::list dependencies;
+  for (std::uint32_t on : program.dependencies(i)) dependencies.append(on);
+  out["dependencies"] = dependencies;
+  // (earlier node, hazard, position in `buffers`, begin, end): the bytes of that buffer's memory.
+  nb::list hazards;
+  for (const jge::Conflict& c : conflicts) {
+    hazards.append(nb::make_tuple(c.on, name_of(c.hazard), c.access, c.begin, c.end));
+  }
+  out["hazards"] = hazards;
+  return out;
+}
+
 // What a program holds, after every check that XLA's instantiation makes, and what follows from it:
 // edges with the memory they come from, and the graphs that it is cut into if each is full with
 // `max_nodes` nodes.
 nb::dict describe_program(nb::bytes bytes, std::uint32_t max_nodes) {
   const auto program = jge::Program::decode({bytes.c_str(), bytes.size()});
   const auto conflicts = program->conflicts();
-  nb::list nodes;
+  nb::list nodes, graphs;
   for (std::size_t i = 0; i < program->nodes.size(); ++i) {
-    nb::dict out;
-    const std::vector<std::string> names = std::visit(
-        [&](const auto& node) {
-          node.describe(Show{out}, program->kernels, program->bindings(i));
-          return node.pointer_names(program->kernels);
-        },
-        program->nodes[i]);
-    // (argument, or argument count + result; offset; bytes) of each pointer.
-    nb::list buffers;
-    // (its parameter's name, whether the node reads it, whether it writes it)
-    nb::list accesses;
-    for (const jge::Binding& binding : program->bindings(i)) {
-      if (!binding.pointer()) continue;
-      accesses.append(nb::make_tuple(names[nb::len(buffers)], binding.reads, binding.writes));
-      buffers.append(nb::make_tuple(binding.buffer, binding.offset, binding.bytes));
-    }
-    out["buffers"] = buffers;
-    out["accesses"] = accesses;
-    nb::list dependencies;
-    for (std::uint32_t on : program->dependencies(i)) dependencies.append(on);
-    out["dependencies"] = dependencies;
-    // (earlier node, hazard, position in `buffers`, begin, end): the bytes of that buffer's memory.
-    nb::list hazards;
-    for (const jge::Conflict& c : conflicts[i]) {
-      hazards.append(nb::make_tuple(c.on, name_of(c.hazard), c.access, c.begin, c.end));
-    }
-    out["hazards"] = hazards;
-    nodes.append(out);
+    nodes.append(describe_node(*program, i, conflicts[i]));
   }
-  nb::list graphs;
   for (const auto& group : program->cut(max_nodes)) {
     nb::list graph;
     for (std::uint32_t node : group) graph.append(node);
@@ -200,9 +204,7 @@ nb::dict describe_program(nb::bytes bytes, std::uint32_t max_nodes) {
   out["arguments"] = program->arguments.size();
   out["results"] = program->results.size();
   out["scratch"] = nb::none();
-  for (std::size_t i = 0; i < program->results.size(); ++i) {
-    if (program->results[i].scratch) out["scratch"] = i;
-  }
+  if (program->scratch) out["scratch"] = *program->scratch - program->arguments.size();
   out["images"] = program->images.size();
   out["nodes"] = nodes;
   out["graphs"] = graphs;

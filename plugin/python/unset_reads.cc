@@ -1,9 +1,9 @@
 // plugin/python/unset_reads.cc: reads of outputs that nothing has written, told to Python.
 //
 // At once, on the thread that ran the kernel, since a warning that comes some time later belongs to
-// no call. That thread waits for the GIL. Whoever waits for the kernel has let go of it: the
-// encoder's bindings, and JAX, whose own callbacks need it to. (Its Array.unsafe_buffer_pointer()
-// has not, and waits for ever for either.)
+// no call. That thread waits for the GIL. What waits for the kernel has released it: the
+// encoder's bindings, and JAX, for its own callbacks. (Array.unsafe_buffer_pointer() has not, and
+// waits for ever for either.)
 #include "python/unset_reads.h"
 
 #include <nanobind/stl/array.h>
@@ -34,7 +34,7 @@ Listener& listener() {
   return listener;
 }
 
-// Is there a handler, it stays as long as this does, and Python with it.
+// While this lives, the handler stays, and Python with it.
 class Call {
  public:
   Call() {

@@ -6,7 +6,7 @@
 namespace jge {
 
 ContextScope::ContextScope(const Driver& driver, CUcontext context) : driver_(driver) {
-  // Asked of the driver each time: whoever calls us may have switched it since our last look.
+  // Asked of the driver each time: the caller may have switched it since the last call.
   JGE_CALL(driver, cuCtxGetCurrent, &callers_);
   if (callers_ == context) return;
   JGE_CALL(driver, cuCtxSetCurrent, context);

@@ -6,8 +6,8 @@
 
 namespace jge {
 
-// Any number of threads may ask; one makes it while the others wait. If making throws, the next who
-// asks makes it. (std::call_once would do, but hangs under ThreadSanitizer when it throws.)
+// Any number of threads may ask; one makes it while the others wait. If making throws, the next
+// caller makes it. (std::call_once would do, but hangs under ThreadSanitizer when it throws.)
 template <class T>
 class Lazy {
  public:

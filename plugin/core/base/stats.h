@@ -25,7 +25,7 @@ namespace jge {
   X(fallbacks_out_of_memory)  /* graphs launched node by node for lack of memory */           \
   X(fallbacks_update_refused) /* graphs made anew because the driver refused a change */      \
   X(fallbacks_not_updatable)  /* batches launched node by node: a capture is not patchable */ \
-  X(captured_nodes)           /* nodes added to a graph that somebody else captures */
+  X(captured_nodes)           /* nodes added to another's capture */
 
 struct Stats {
   // Apart, so that devices that work at the same time do not wait for each other's cache lines.

@@ -8,8 +8,8 @@
 
 namespace jge {
 
-// Scratch memory of one stream's programs, which take turns with it. XLA's own moves whenever other
-// arrays do, and every node that uses it would have to be patched.
+// Scratch memory of one stream's programs, which take turns with it (docs/plugin_invariants.md, 7).
+// XLA's own moves whenever other arrays do, and every node that uses it would have to be patched.
 class Arena {
  public:
   // Larger scratch memory is better left to XLA, which gives it to others in between.

@@ -57,7 +57,7 @@ void Worker::loop() {
       try {
         handler(result);
       } catch (...) {
-        // There is nobody to tell.
+        // A handler's own errors have no receiver.
       }
     }
     batch = {};

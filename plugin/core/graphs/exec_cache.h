@@ -17,10 +17,11 @@ namespace jge {
 // A graph of fewer nodes gains nothing over launching them.
 inline constexpr std::size_t kMinGraphNodes = 2;
 
-// Owns every exec; others hold weak pointers, so that an eviction frees memory at once and whoever
-// had the exec makes it anew. It may hold several of one topology: an exec is leased to one user at
-// a time, so that two never patch each other's. Bounded in execs and in nodes; the least recently
-// used goes first, leased or not.
+// Owns every exec. Programs hold weak pointers: an eviction frees memory at once, and the program
+// makes the exec anew. It may hold several of one topology: an exec is leased to one user at a
+// time, so that two never patch each other's. Bounded in execs and in nodes; the least recently
+// used goes first, leased or not. No driver call is made under its lock (docs/plugin_invariants.md,
+// 3 to 6 and 13).
 class ExecCache {
  public:
   // Tells the nodes of an exec something new and returns how many that changed.
@@ -28,8 +29,8 @@ class ExecCache {
   // Adds all nodes to a new exec.
   using Build = std::function<void(Exec&)>;
 
-  // An exec of this topology, leased to the caller: one that nobody has leased, updated, or else a
-  // new one, which is kept. Null if the nodes are to be launched one by one: the topology cannot be
+  // An exec of this topology, leased to the caller: a free one, updated, or else a new one, which
+  // is kept. Null if the nodes are to be launched one by one: the topology cannot be
   // updated later or has not been seen often enough, or there is no memory for the graph, even
   // without the less recently used half of the cache.
   std::shared_ptr<Exec> acquire(const Driver& driver, const Topology& topology,
@@ -43,7 +44,7 @@ class ExecCache {
     exec.last_used.store(clock_.fetch_add(1, std::memory_order_relaxed), std::memory_order_relaxed);
   }
 
-  // Ends a lease: the exec stays, for the next who needs its topology.
+  // Ends a lease: the exec stays, for the next user of its topology.
   void release(const Exec& exec);
 
   // Forgets an exec.
@@ -68,7 +69,7 @@ class ExecCache {
   static constexpr std::size_t kMaxNodes = 1 << 18;
   static constexpr std::size_t kMaxSightings = 4096;
 
-  // One of this topology that nobody has leased, leased now; null if there is none.
+  // A free one of this topology, leased now; null if there is none.
   std::shared_ptr<Exec> lease(const Topology& topology);
   // How often a topology has been asked for before, counting this time from now on.
   std::uint32_t sightings(const Topology& topology);

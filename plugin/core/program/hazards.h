@@ -25,7 +25,7 @@ struct Access {
 // Why a node waits for an earlier one.
 enum class Hazard : std::uint8_t { read_after_write, write_after_read, write_after_write };
 
-// A range of memory that makes a node wait for an earlier one, for who wants to know.
+// A range of memory that makes a node wait for an earlier one.
 struct Conflict {
   std::uint32_t on = 0;      // the earlier node
   std::uint32_t access = 0;  // of the later one, by its position among those it was added with
@@ -36,7 +36,7 @@ struct Conflict {
 
 // Read-after-write, write-after-read and write-after-write edges between the nodes added so far,
 // transitively reduced. The same accesses in the same order always give the same edges. Throws
-// Error (invalid_argument) when they grow beyond any honest use, so that hostile input exhausts
+// Error (invalid_argument) when they exceed a fixed bound, so that hostile input exhausts
 // nothing.
 class Hazards {
  public:
@@ -44,8 +44,8 @@ class Hazards {
   // is valid until the next call.
   Edges add(std::span<const Access> accesses);
 
-  // Adds a node that later nodes do not see: it waits for what was added before, and whatever must
-  // wait for it has to wait for a join.
+  // Adds a node that later nodes do not see: it waits for what was added before, and what must
+  // wait for it waits for a join.
   Edges add_apart(std::span<const Access> accesses);
 
   // Adds a node that stands for the nodes added apart from `first` on: it waits for all of them,

@@ -17,7 +17,7 @@ class ImageBytes {
   std::string bytes_;
 };
 
-// The process's copy of these bytes: equal bytes give the same object while anybody holds it, so
+// The process's copy of these bytes: equal bytes give the same object while one is held, so
 // that retracing a function neither copies nor reloads its images. Throws Error (invalid_argument)
 // for bytes that are no image or that end early, because a driver trusts their headers.
 std::shared_ptr<const ImageBytes> intern_image(std::string_view bytes);

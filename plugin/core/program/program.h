@@ -27,7 +27,8 @@ namespace jge {
 //            n * argument, n * result, n * blob (images), n * kernel, n * node
 // argument:  u64 bytes
 // result:    u64 bytes, u32 alias (1 + the argument whose memory it shares, or 0),
-//            u8 scratch (1: nobody reads it after the run; it shares no memory, and one at most)
+//            u8 scratch (1: its contents mean nothing after the run; it shares no
+//            memory, and one at most)
 // kernel:    u32 image, str symbol, str label, n * parameter
 // parameter: str name, u8 kind (0 value, 1 pointer), u8 access (bit 0 reads, bit 1 writes),
 //            u32 size in bytes

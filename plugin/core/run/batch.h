@@ -44,8 +44,8 @@ class Batch {
 
   bool empty() const { return nodes_.empty(); }
 
-  // Gives the nodes to whoever captures the stream, or else to the stream, as an executable graph
-  // where that gains. Throws Error; a part may then have been enqueued.
+  // Adds the nodes to the stream's capture, or else hands them to the stream, as an executable
+  // graph where that gains. Throws Error; a part may then have been enqueued.
   void hand_over(CUstream stream);
 
   // Forgets the nodes and keeps the memory.

@@ -21,7 +21,8 @@ namespace jge {
 
 // One per device and stream. Calls from several threads are taken one after another. The device's
 // context must be current. If an append or a commit throws, what was appended since the last commit
-// is dropped and the encoder is empty and usable.
+// is dropped and the encoder is empty and usable. See docs/plugin_invariants.md, 7 to 10, 14
+// and 17.
 class Encoder {
  public:
   // A stream of the caller's, which must outlive the encoder's use of it.

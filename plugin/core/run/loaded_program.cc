@@ -3,6 +3,7 @@
 
 #include "core/base/error.h"
 #include "core/base/stats.h"
+#include "core/device/limits.h"
 #include "core/sinks/dot_sink.h"
 
 namespace jge {

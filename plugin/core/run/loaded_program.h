@@ -12,7 +12,7 @@
 
 namespace jge {
 
-// Immutable once made; any number of threads may play it at once.
+// Immutable once made; any number of threads may play it at once (docs/plugin_invariants.md, 11).
 class LoadedProgram {
  public:
   // Loads the images, resolves the kernels, checks every launch against the device's limits. The

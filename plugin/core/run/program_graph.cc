@@ -111,7 +111,7 @@ void ProgramGraph::run(std::span<void* const> buffers, CUstream stream) {
       sink.finish();
     }
   } catch (...) {
-    // What the nodes were told last is no longer certain.
+    // Node parameters are now unknown: drop the execs.
     for (auto& exec : execs_) {
       if (exec) cache_.drop(*exec);
     }

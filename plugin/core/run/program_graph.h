@@ -15,7 +15,8 @@ namespace jge {
 // Cut once into segments of whole levels of the DAG; each segment's exec is leased from the
 // device's cache, patched where addresses moved, and launched. Where many nodes have to be patched
 // again and again, further variants of the execs are made, each for addresses of its own. Any
-// number of threads may run it; they take turns, since patch and launch belong together.
+// number of threads may run it; they take turns, since patch and launch belong together. A warm run
+// allocates nothing and looks nothing up (docs/plugin_invariants.md, 19 and 20).
 class ProgramGraph {
  public:
   ProgramGraph(const LoadedProgram& program, ExecCache& cache) : program_(program), cache_(cache) {}

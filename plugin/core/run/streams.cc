@@ -31,7 +31,7 @@ std::shared_ptr<Encoder> Streams::encoder(CUstream stream) {
 
 void Streams::drop_unused() {
   const RelaxedCaptureScope relaxed(device_.driver());  // its scratch memory is freed
-  // An encoder that somebody holds may have nodes that are not committed yet.
+  // An encoder in use may have nodes that are not committed yet.
   for (auto slot = std::prev(slots_.end()); slot != slots_.begin(); --slot) {
     if (slot->encoder.use_count() > 1) continue;
     by_stream_id_.erase(slot->stream_id);

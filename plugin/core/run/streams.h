@@ -16,6 +16,7 @@ namespace jge {
 
 class PooledEncoder;
 
+// Its encoders and what their callers may rely on: docs/plugin_invariants.md, 10 and 17.
 class Streams {
  public:
   explicit Streams(Device& device) : device_(device) {}
@@ -24,7 +25,7 @@ class Streams {
   // unused for long may be dropped from the table while a caller still holds its encoder.
   std::shared_ptr<Encoder> encoder(CUstream stream);
 
-  // For callers without a stream: an encoder that nobody else uses until the result is destroyed.
+  // For callers without a stream: an encoder of their own until the result is destroyed.
   PooledEncoder borrow();
 
  private:

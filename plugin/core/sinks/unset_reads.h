@@ -1,4 +1,4 @@
-// plugin/core/sinks/unset_reads.h: whom to tell of reads of outputs that nothing has written.
+// plugin/core/sinks/unset_reads.h: the handler of reads of outputs that nothing has written.
 #pragma once
 
 #include <atomic>
