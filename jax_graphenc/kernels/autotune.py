@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import reprlib
 import statistics
 import threading
 import time
@@ -275,7 +276,9 @@ def autotune(
         TypeError, ValueError: for what is no kernel or no configuration.
     """
     if not isinstance(kernel, CudaKernel):
-        raise TypeError(f"autotune: a kernel made by cuda_kernel is expected; got {kernel!r}")
+        raise TypeError(
+            f"autotune: a kernel made by cuda_kernel is expected; got {reprlib.repr(kernel)}"
+        )
     found = list(configs) if isinstance(configs, Iterable) else []
     if not found or not all(isinstance(config, Mapping) for config in found):
         raise ValueError(
