@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -62,7 +63,9 @@ def check_kernel(
         UnsupportedOnCpuError: if the source cannot run on the CPU, where it is to.
     """
     if not isinstance(kernel, CudaKernel):
-        raise TypeError(f"check_kernel: {kernel!r} is no kernel; jge.cuda_kernel makes one")
+        raise TypeError(
+            f"check_kernel: {reprlib.repr(kernel)} is no kernel; jge.cuda_kernel makes one"
+        )
     kernel = kernel.current()
     arrays = [jnp.asarray(x) for x in inputs]
     jax.eval_shape(lambda *xs: kernel(*xs, **keywords), *arrays)  # refuses what a call refuses

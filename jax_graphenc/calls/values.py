@@ -133,9 +133,9 @@ def pack(value: Any, dtype: np.dtype[Any] | None, name: str, declared: str, kern
         if isinstance(value, np.generic):
             return value.tobytes()
         raise TypeError(
-            f"{where} is of a type that is not declared in the source, so {value!r} has no known "
-            "size: pass a numpy scalar of the right type, such as np.float32(...), or a "
-            "structured numpy scalar for a struct"
+            f"{where} is of a type whose size only the compiler knows, so {value!r} has none: pass "
+            "a numpy scalar of the right type, such as np.float32(...), or a structured numpy "
+            "scalar for a struct"
         )
     scalar = np.asarray(value)
     given, wanted = _ORDER.get(_kind(scalar.dtype), 4), _ORDER[_kind(dtype)]

@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import functools
 import math
+import reprlib
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -112,7 +113,8 @@ class Encoder:
         """
         if not isinstance(kernel, CudaKernel):
             raise TypeError(
-                f"Encoder.append: a kernel made by cuda_kernel is expected; got {kernel!r}"
+                f"Encoder.append: a kernel made by cuda_kernel is expected; got "
+                f"{reprlib.repr(kernel)}"
             )
         kernel = kernel.current()
         name = kernel.__name__

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import reprlib
 import statistics
 import threading
 import time
@@ -53,11 +54,23 @@ class Autotuned:
         self._variants = tuple(variant(kernel, **config) for config in self._configs)
         self._key = key
         self._repeats = repeats
+        self._timings: tuple[tuple[dict[str, Any], float | None], ...] = ()
+        self._make_caches()
+
+    def _make_caches(self) -> None:
         self._chosen: dict[Any, int] = {}
         self._warned: set[Any] = set()
-        self._timings: tuple[tuple[dict[str, Any], float | None], ...] = ()
         self._lock = threading.Lock()
         _alive.add(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy looks its choices up: they are known by devices and kernels of this process.
+        caches = ("_chosen", "_warned", "_lock")
+        return {name: value for name, value in self.__dict__.items() if name not in caches}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._make_caches()
 
     def __repr__(self) -> str:
         return f"<autotune of {self._kernel!r} over {len(self._configs)} configurations>"
@@ -263,7 +276,9 @@ def autotune(
         TypeError, ValueError: for what is no kernel or no configuration.
     """
     if not isinstance(kernel, CudaKernel):
-        raise TypeError(f"autotune: a kernel made by cuda_kernel is expected; got {kernel!r}")
+        raise TypeError(
+            f"autotune: a kernel made by cuda_kernel is expected; got {reprlib.repr(kernel)}"
+        )
     found = list(configs) if isinstance(configs, Iterable) else []
     if not found or not all(isinstance(config, Mapping) for config in found):
         raise ValueError(

@@ -1,7 +1,9 @@
 """Configurations that are timed once and remembered: what is chosen, when, and for whom."""
 
+import copy
 import importlib
 import json
+import pickle
 
 import jax
 import jax.numpy as jnp
@@ -308,3 +310,39 @@ def test_no_call_of_a_timed_run_is_left_out():
         assert calls == 3
         np.testing.assert_array_equal(run(*arrays), 2 * X)
     np.testing.assert_array_equal(x, X)
+
+
+def same_shape(x, **_):
+    return x
+
+
+def size_of(x, **_):
+    return x.size
+
+
+@pytest.mark.parametrize(
+    "copied", [copy.copy, copy.deepcopy, lambda k: pickle.loads(pickle.dumps(k))]
+)
+@pytest.mark.usefixtures("folder")
+def test_a_copy_takes_what_is_on_disk(measured, copied):
+    kernel = make(out_shape=same_shape, values={"n": size_of})
+    tuned = jge.autotune(kernel, CONFIGS)
+    assert tuned.config(X) == CONFIGS[1]
+    timings = tuned.timings
+    other = copied(tuned)
+    np.testing.assert_array_equal(other(X), 2 * X)
+    assert other.config(X) == CONFIGS[1]
+    assert other.timings == timings
+    assert len(measured) == 1
+    jge.clear_caches(disk=True)
+    assert other.config(X) == CONFIGS[1]
+    assert len(measured) == 2
+    tuned.forget()
+    assert tuned.config(X) == CONFIGS[1]
+    assert len(measured) == 2
+
+
+def test_modules_can_be_copied_too():
+    module = jge.cuda_module(TEXT, defines={"WORK": 1, "ADD": 0})
+    for other in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+        assert other.kernels == ("f",)

@@ -151,6 +151,14 @@ def test_a_source_without_a_kernel_shows_one(text):
         make(text, "f")
 
 
+def test_a_source_in_the_place_of_a_kernel_is_not_shown_whole():
+    with jge.Encoder(jax.devices("cpu")[0]) as encoder:
+        for wants in (jge.testing.check_kernel, encoder.append, lambda k: jge.autotune(k, [{}])):
+            with pytest.raises(TypeError, match="kernel") as caught:
+                wants(10 * SCALE)
+            assert len(str(caught.value)) < 120
+
+
 def test_a_launch_in_brackets_says_where_it_belongs():
     kernel = make(body("out[i] = n * x[i];", "const float* x, float* out, int n"), "f")
     tuned = jge.autotune(kernel, [{"block": 8}])
