@@ -11,7 +11,10 @@ _T = TypeVar("_T")
 
 
 def kept(derive: Callable[..., _T]) -> Callable[..., _T]:
-    """Caches a function of a jaxpr and hashable values for as long as the jaxpr lives."""
+    """Caches a function of a jaxpr and hashable values for as long as the jaxpr lives.
+
+    Its results must not refer to the jaxpr, which would then never die.
+    """
     known: weakref.WeakKeyDictionary[Any, dict[Hashable, _T]] = weakref.WeakKeyDictionary()
 
     @functools.wraps(derive)

@@ -118,7 +118,7 @@ class _Walk(Inliner):
             self.foreign.append(eqn)
         elif kind is Kind.KERNEL:
             self.nodes += math.prod(size for size, _ in eqn.params["call"].batch)
-        elif kind is not Kind.VIEW:
+        elif kind not in (Kind.VIEW, Kind.BARRIER):
             self.nodes += 1
         return eqn.outvars
 

@@ -25,6 +25,7 @@ class Kind(enum.Enum):
     CONCATENATE = "puts arrays one after the other; of one, a copy"
     VIEW = "nothing: the result is a contiguous part of the operand"
     FILL = "fills memory with one value"
+    BARRIER = "nothing: it keeps XLA from merging what comes after it with what comes before"
 
 
 # What joins arrays, by the parameter that holds the axis.
@@ -46,6 +47,8 @@ def kind_of(eqn: core.JaxprEqn) -> Kind:
     invars: list[Any] = eqn.invars
     if name == "cuda_kernel":
         return Kind.KERNEL
+    if name == "optimization_barrier":
+        return Kind.BARRIER
     if eqn.effects or len(eqn.outvars) != 1:
         return Kind.FOREIGN
     if view_offset(eqn) is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import jax
 from jax.extend import core
 
 from jax_graphenc.regions.cost import Cost, cost_of_loop, is_neutral
@@ -54,7 +55,7 @@ class Flattener(Inliner):
         if (known := fold(eqn, operands)) is not None:
             return [known]
         if (inner := inner_call(eqn)) is not None and _inlines(inner, operands):
-            return self.inline(inner, operands)
+            return self.inline(inner, self._behind_barrier(eqn, operands))
         if (branch := known_branch(eqn, operands)) is not None:
             return self.inline(branch, operands[1:])
         cost = None
@@ -74,6 +75,29 @@ class Flattener(Inliner):
         if kind is Kind.KERNEL and self._is_foreign(eqn):
             kind = Kind.FOREIGN
         self.equations.append(FlatEquation(eqn, kind, cost))
+
+    def _behind_barrier(self, eqn: core.JaxprEqn, operands: list[Atom]) -> list[Atom]:
+        """What ``jax.checkpoint`` computes again waits for its operands, as where JAX lowers it.
+
+        Otherwise XLA would merge it with what was computed first, whose memory is to be free.
+        """
+        if not eqn.params.get("differentiated", False):
+            return operands
+        prevent_cse: bool | Sequence[bool] = eqn.params["prevent_cse"]
+        if isinstance(prevent_cse, bool):
+            prevent_cse = [prevent_cse] * len(operands)
+        behind = [
+            i
+            for i, (prevented, atom) in enumerate(zip(prevent_cse, operands, strict=True))
+            if prevented and not isinstance(atom, core.Literal)
+        ]
+        barrier = jax.make_jaxpr(lambda *xs: jax.lax.optimization_barrier(xs))
+        given = [operands[i] for i in behind]
+        made = self.inline(barrier(*(atom.aval for atom in given)), given) if given else []
+        results = list(operands)
+        for i, atom in zip(behind, made, strict=True):
+            results[i] = atom
+        return results
 
     def _loop(
         self, eqn: core.JaxprEqn, scan: Scan, operands: list[Atom], cost: Cost

@@ -11,7 +11,9 @@ import jax
 import jax_graphenc.regions.lowering  # noqa: F401 - how regions are lowered
 from jax_graphenc.base.options import current as current_options
 from jax_graphenc.base.tracebacks import ends_at_caller
-from jax_graphenc.primitives.region import check_no_refs, region_p, trace
+from jax_graphenc.primitives.derived import trace
+from jax_graphenc.primitives.region import call_region
+from jax_graphenc.regions.mutable import check_no_refs
 from jax_graphenc.regions.strict import check_whole
 
 P = ParamSpec("P")
@@ -119,17 +121,12 @@ def graph(
         args, kwargs = jax.tree.unflatten(
             tree, [x if t else None for t, x in zip(traced, leaves, strict=True)]
         )
-        jaxpr, captured = trace(call, *args, **kwargs)
-        check_no_refs(jaxpr, region_name)
+        traced_call = trace(call, *args, **kwargs)
+        check_no_refs(traced_call.jaxpr, region_name)
         if strict:
-            check_whole(jaxpr, region_name, current_options().max_unrolled_nodes)
-        results = region_p.bind(
-            *captured,
-            *jax.tree.leaves((args, kwargs)),
-            jaxpr=jaxpr,
-            name=region_name,
-            strict=strict,
-        )
+            check_whole(traced_call.jaxpr, region_name, current_options().max_unrolled_nodes)
+        operands = jax.tree.leaves((args, kwargs))
+        results = call_region(traced_call, *operands, name=region_name, strict=strict)
         return jax.tree.unflatten(structure[0], results)
 
     return jax.jit(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jax.extend import core
 
@@ -62,7 +62,9 @@ def partition(
 
     An equation's level is the number of changes between a program's and XLA's equations on the
     longest path to it: even levels are XLA's, odd ones are one program each. Views and constants
-    have no level; whoever needs one makes it. Sums and concatenations go with what they join.
+    have no level: each stage makes those that it reads. Sums and concatenations go with what they
+    join. A barrier is XLA's where that splits no program; otherwise it has no level, and is a view
+    to a program.
 
     Args:
         jaxpr: the region's.
@@ -73,8 +75,7 @@ def partition(
     flat = Flattener(max_unrolled_nodes, is_foreign)
     outvars = flat.inline(jaxpr, invars)
     equations = _live(flat.equations, outvars)
-    lazy = {e.eqn.outvars[0]: e for e in equations if e.kind in _LAZY}
-    levels = _levels(equations)
+    levels, lazy = _levels(equations)
 
     stages: list[Stage] = []
     for level in sorted(levels):
@@ -96,10 +97,14 @@ def _live(equations: Sequence[FlatEquation], outvars: Iterable[Atom]) -> list[Fl
     return live[::-1]
 
 
-def _levels(equations: Sequence[FlatEquation]) -> dict[int, list[FlatEquation]]:
+def _levels(
+    equations: Sequence[FlatEquation],
+) -> tuple[dict[int, list[FlatEquation]], dict[core.Var, FlatEquation]]:
+    """The equations of each level, and by their results those that have none."""
     level: dict[Atom, int] = {}
     last_effect = 0
     levels: dict[int, list[FlatEquation]] = {}
+    lazy: dict[core.Var, FlatEquation] = {}
     for e in equations:
         eqn = e.eqn
         at = max((level.get(v, 0) for v in eqn.invars if isinstance(v, core.Var)), default=0)
@@ -111,9 +116,19 @@ def _levels(equations: Sequence[FlatEquation]) -> dict[int, list[FlatEquation]]:
                 last_effect = at
         for v in eqn.outvars:
             level[v] = at
-        if e.kind not in _LAZY:
+        if e.kind in _LAZY or (e.kind is Kind.BARRIER and at % 2):
+            lazy.update((v, e) for v in eqn.outvars)
+        else:
             levels.setdefault(at, []).append(e)
-    return levels
+    return levels, lazy
+
+
+def _of_one_result(e: FlatEquation, result: core.Var) -> FlatEquation:
+    """A barrier, as a program reads it: each result is an operand."""
+    if e.kind is not Kind.BARRIER:
+        return e
+    operand = e.eqn.invars[e.eqn.outvars.index(result)]
+    return replace(e, eqn=e.eqn.replace(invars=[operand], outvars=[result]))
 
 
 def node_count(e: FlatEquation) -> int:
@@ -158,10 +173,11 @@ def _connect(stages: list[Stage], lazy: dict[core.Var, FlatEquation], outvars: l
         if v not in lazy:
             ask(v, by)
             return
-        for operand in lazy[v].eqn.invars:
+        e = lazy[v] if by is None else _of_one_result(lazy[v], v)
+        for operand in e.eqn.invars:
             pull(operand, into, have, by)
-        have.add(v)
-        into.append(lazy[v])
+        have.update(e.eqn.outvars)
+        into.append(e)
 
     for stage in stages:
         whole: list[FlatEquation] = []

@@ -62,6 +62,8 @@ class _Recorder:
             call = eqn.params["call"]
             made = builder.launch(call, self._compiled(call), operands)
             self.values.update(zip(eqn.outvars, made, strict=True))
+        elif e.kind is Kind.BARRIER:
+            self.values[out] = operands[0]
         elif e.kind is Kind.VIEW:
             offset = view_offset(eqn)
             assert offset is not None

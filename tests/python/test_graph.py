@@ -364,6 +364,44 @@ def test_views_and_pieces_cost_nothing():
     np.testing.assert_allclose(jge.graph(f)(X), jax.jit(f)(X), rtol=1e-6)
 
 
+def barriers(f, *args):
+    return jax.jit(f).lower(*args).as_text().count("optimization_barrier")
+
+
+def mixed(x):
+    return jnp.sum(axpy(jnp.sin(axpy(jnp.sin(x), x)), x))
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda f: jax.grad(jge.graph(jax.checkpoint(f))),
+        lambda f: jge.graph(jax.grad(jax.checkpoint(f))),
+        lambda f: jax.grad(jge.graph(lambda x: jax.checkpoint(f)(x) + jnp.sum(axpy(x, x) * 0))),
+    ],
+    ids=["checkpoint inside", "grad inside", "beside a kernel"],
+)
+def test_what_a_checkpoint_computes_again_waits_behind_a_barrier(wrap):
+    assert barriers(wrap(mixed), X) >= 1
+    np.testing.assert_allclose(wrap(mixed)(X), jax.grad(mixed)(X), rtol=1e-5)
+
+
+def test_a_checkpoint_that_prevents_nothing_has_no_barrier():
+    assert barriers(jax.grad(jge.graph(jax.checkpoint(mixed, prevent_cse=False))), X) == 0
+
+
+def test_a_barrier_between_kernels_splits_nothing():
+    def f(x, y):
+        u, v = jax.lax.optimization_barrier((axpy(x, y), jnp.cos(y)))
+        u, v, w = jax.lax.optimization_barrier((axpy(u, v), axpy(v, u), 2.0))
+        return axpy(u, v) * w
+
+    assert calls(jge.graph(f, strict=True), X, ONE)[0] == 1
+    np.testing.assert_allclose(jge.graph(f)(X, ONE), jax.jit(f)(X, ONE), rtol=1e-6)
+    # Where XLA goes on, it is XLA's.
+    assert barriers(jge.graph(f), X, ONE) == 1
+
+
 def test_an_argument_that_is_updated_in_place_through_views():
     def f(x, i):
         return bump(x.reshape(3, 100)), bump(jax.lax.bitcast_convert_type(i[None], jnp.float32))
