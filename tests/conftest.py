@@ -3,7 +3,7 @@
 import jax
 import pytest
 
-# Who mends a test wants to see all frames; test_tracebacks.py looks at what users see.
+# A failing test shows all frames; test_tracebacks.py looks at what users see.
 jax.config.update("jax_traceback_filtering", "off")
 
 

@@ -51,7 +51,7 @@ CUresult tell_attribute(CUgraphNode, CUlaunchAttributeID id, CUlaunchAttributeVa
   return CUDA_SUCCESS;
 }
 
-// As the driver does: edges with data are not told to who does not take the data.
+// As the driver does: refuses to list edges with data to a caller that does not take the data.
 CUresult tell_dependencies(CUgraphNode node, CUgraphNode* dependencies, CUgraphEdgeData* edges,
                            std::size_t* count) {
   const CUresult result =
@@ -252,7 +252,7 @@ HOST_TEST(child_graph_is_updatable_by_the_kinds_of_its_nodes) {
   }
 }
 
-// An executable graph keeps the clusters it was made with, whatever it is told.
+// An executable graph keeps the clusters it was made with; an update cannot change them.
 DRIVER_TEST(encoder_makes_captured_clusters_of_another_size_anew) {
   Fixture f(driver);
   if (!f.device.info().cluster_launch) return;  // as on the software driver

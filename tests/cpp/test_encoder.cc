@@ -149,7 +149,7 @@ HOST_TEST(runtime_says_that_an_earlier_kernel_failed) {
   }
 }
 
-// What a failed call had already queued must not run later, on memory that has another use by then.
+// What a failed call had already queued must not run later, on memory that then has another use.
 HOST_TEST(runtime_leaves_nothing_queued_behind_a_failed_call) {
   Fixture f(driver);
   OptionsScope set;

@@ -98,7 +98,7 @@ DRIVER_TEST(memory_nodes_of_graphs_follow_their_buffers) {
   f.runtime.run(program, 0, f.session.stream, buffers(a));
   a.expect_results();
   EXPECT_EQ(run(a.first, a.second, a.scratch), 0u);
-  EXPECT_EQ(run(b.first, a.second, a.scratch), 3u);  // of a kernel, copies and fills: who uses it
+  EXPECT_EQ(run(b.first, a.second, a.scratch), 3u);  // a kernel, a copy and a fill use it
   EXPECT_EQ(run(b.first, b.second, a.scratch), 3u);
   EXPECT_EQ(run(b.first, b.second, b.scratch), 0u);  // it has a place of its own
   EXPECT_EQ(run(a.first, a.second, a.scratch), 5u);  // all but the two that use nothing else

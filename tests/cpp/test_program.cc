@@ -1,4 +1,4 @@
-// tests/cpp/test_program.cc: programs as bytes of any origin.
+// tests/cpp/test_program.cc: programs as bytes from any source.
 #include <random>
 
 #include "core/base/error.h"

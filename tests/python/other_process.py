@@ -24,7 +24,7 @@ def run_on_cpu_devices(code: str, count: int, *, timeout: int = 300) -> None:
 def start_on_cpu_devices(
     code: str, count: int, *, timeout: int = 300
 ) -> subprocess.CompletedProcess[str]:
-    """The same for who looks at failures by itself."""
+    """The same, for a caller that checks the result by itself."""
     flags = f"--xla_force_host_platform_device_count={count}"
     return _run(code, timeout, {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags})
 

@@ -99,8 +99,8 @@ def test_folder_that_others_can_write(cache: ModuleType, folder: Path, mode: int
     assert len(files(folder)) == 1
 
 
-# Root may do everything, so that a test of what may not be done needs another user. The process
-# begins as the one who runs the tests, since the other can perhaps not read where they lie.
+# Root may do everything, so a test of what is forbidden needs another user. The process starts as
+# the current user, because the other one may not be able to read the sources.
 AS_ANOTHER = """
 import importlib.util, os, pathlib, sys, warnings
 spec = importlib.util.spec_from_file_location("cache", sys.argv[1])

@@ -118,7 +118,7 @@ def test_no_header_is_looked_for_outside_of_packages(tmp_path, monkeypatch):
 @needs_bundle
 @pytest.mark.usefixtures("no_nvcc", "no_toolkit")
 @pytest.mark.parametrize("trusted", [True, False])
-def test_headers_are_put_only_where_nobody_else_can_write(tmp_path, trusted):
+def test_headers_are_unpacked_only_where_no_other_user_can_write(tmp_path, trusted):
     folder = tmp_path / "cache"
     folder.mkdir()
     if not trusted:

@@ -118,7 +118,7 @@ def test_strict_names_what_effects_put_between_kernels():
     def f(x):
         jax.debug.callback(lambda x: None, bump(x)[0])
         out = jax.ShapeDtypeStruct(x.shape, x.dtype)
-        # It does not read the kernel's result, but has to wait for who does.
+        # It does not read the kernel's result, but has to wait for a callback that does.
         return bump(jax.experimental.io_callback(lambda x: x, out, x))
 
     with pytest.raises(jge.GraphBreakError) as error:

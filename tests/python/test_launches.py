@@ -57,7 +57,7 @@ def test_what_a_launch_asked_for_survives_in_a_graph(kind, nodes):
         stats = jge.stats()
         assert stats["graph_launches"] >= 1
         assert stats["direct_launches"] == 0
-        for k in range(3):  # the same graph, and nodes that are told other addresses
+        for k in range(3):  # the same graph, with other addresses
             np.testing.assert_array_equal(f(x + k), x + k + nodes * added)
     assert not any(count for name, count in jge.stats().items() if name.startswith("fallbacks"))
 

@@ -531,7 +531,7 @@ BASES = st.sampled_from(
 
 @st.composite
 def declarations(draw, name):
-    """A parameter as someone may write it, and what it is."""
+    """A parameter in one of the ways to write it, and what it is."""
     base, space = draw(BASES), draw(SPACE)
     if draw(st.booleans()):
         text = draw(
