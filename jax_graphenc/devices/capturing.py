@@ -1,4 +1,4 @@
-"""Whether this thread is in an encoder's capture, where it must not wait for any device."""
+"""Whether this thread is in an encoder's capture, where waiting for a device is an error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _thread = _Thread()
 
 @contextlib.contextmanager
 def capturing() -> Iterator[None]:
-    """Marks this thread as being in a capture."""
+    """Marks this thread as capturing."""
     # The list and not the thread: the garbage collector may end a capture on another one.
     captures, this = _thread.captures, object()
     captures.append(this)
@@ -28,5 +28,5 @@ def capturing() -> Iterator[None]:
 
 
 def is_capturing() -> bool:
-    """Whether this thread is in a capture."""
+    """Whether this thread is capturing."""
     return bool(_thread.captures)
