@@ -19,6 +19,7 @@ from pathlib import Path
 
 from jax_graphenc.compiler.demangle import demangle, parameter_types
 from jax_graphenc.compiler.diagnostics import UnknownKernelError, compile_error, errors
+from jax_graphenc.compiler.prelude import PRELUDE
 from jax_graphenc.compiler.shared_memory import hides_shared, rewrite_shared
 from jax_graphenc.compiler.source import (
     Entry,
@@ -133,7 +134,7 @@ def identity() -> str:
 @functools.cache
 def headers_digest() -> str:
     """Names the contents of every header of ours that an image is made with."""
-    return folder_digest(*_HEADERS)
+    return f"{PRELUDE} {folder_digest(*_HEADERS)}"
 
 
 def compile_shared_object(
@@ -190,7 +191,7 @@ def _translation_unit(source: Source, expressions: Sequence[str]) -> str:
         for expression in expressions
     )
     return (
-        '#include "jge_host.h"\n'
+        f'#include "jge_host.h"\n{PRELUDE}'
         f"{source.macro_directives}#include <assert.h>\n{_USERS}{source.include_directives}"
         f"{source.line_directive}{rewrite_shared(source.text)}\n{_USERS}"
         f'#line 1 "{_LAUNCHER}"\n'

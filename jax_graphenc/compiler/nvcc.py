@@ -16,6 +16,7 @@ from jax_graphenc.compiler.demangle import demangle, parameter_types
 from jax_graphenc.compiler.diagnostics import UnknownKernelError, compile_error, errors
 from jax_graphenc.compiler.host import _run
 from jax_graphenc.compiler.nvrtc import TYPE_PROBE, parameter_sizes, with_places
+from jax_graphenc.compiler.prelude import PRELUDE
 from jax_graphenc.compiler.source import Entry, Image, Source, split_options
 
 _TABLE = "<kernels>"
@@ -90,7 +91,7 @@ def _translation_unit(source: Source, expressions: Sequence[str]) -> str:
     rows = "".join(f"(void*)&{expression},\n" for expression in expressions)
     probes = "".join(f"&__jge_type_of<decltype(&{expression})>,\n" for expression in expressions)
     return (
-        f"{TYPE_PROBE}{source.macro_directives}{source.include_directives}"
+        f"{TYPE_PROBE}{PRELUDE}{source.macro_directives}{source.include_directives}"
         f"{rooted.line_directive}{source.text}\n"
         f'#line 1 "{_TABLE}"\n__device__ void* __jge_symbols[] = {{\n{rows}}};\n'
         f"__device__ void* __jge_types[] = {{\n{probes}}};\n"

@@ -14,6 +14,7 @@ from typing import Any
 from jax_graphenc.compiler import cache
 from jax_graphenc.compiler.demangle import demangle, parameter_types
 from jax_graphenc.compiler.diagnostics import UnknownKernelError, compile_error, errors
+from jax_graphenc.compiler.prelude import PRELUDE
 from jax_graphenc.compiler.source import (
     Entry,
     Image,
@@ -161,7 +162,7 @@ def identity() -> str:
 @functools.cache
 def headers_digest() -> str:
     """Names the contents of every header of ours that an image is made with."""
-    return folder_digest(_STAND_INS)
+    return f"{PRELUDE} {folder_digest(_STAND_INS)}"
 
 
 def compile_image(
@@ -193,7 +194,7 @@ def _compile(
 ) -> Image:
     nvrtc = _load()
     text = (
-        f"{TYPE_PROBE}{source.macro_directives}{source.include_directives}"
+        f"{TYPE_PROBE}{PRELUDE}{source.macro_directives}{source.include_directives}"
         f"{source.line_directive}{source.text}"
     )
     probes = [f"&__jge_type_of<decltype(&{expression})>" for expression in expressions]
@@ -262,6 +263,8 @@ def _options(source: Source, target: str, headers: tuple[Path, ...]) -> list[str
     given = list(split_options(source.options))
     if not any(flag == "-std=" for flag, _ in given):
         options.append("--std=c++17")
+    # A source, and CCCL, may define a macro of the prelude in their own way.
+    options.append("--diag-suppress=47")
     options.append(f"--include-path={_STAND_INS}")
     options += [flag + value for flag, value in given if flag not in ("-D", "-U")]
     folders = (*((source.folder,) if source.folder else ()), *headers)
