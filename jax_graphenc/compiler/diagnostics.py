@@ -90,11 +90,25 @@ _UNSUPPORTED = tuple(
         (r"\bwmma\b|\bmma\.h\b", "tensor core operations ({}) are not supported on the CPU"),
         (r"\bcub\b|\bcuda::|\bcuda/|\bthrust\b", "{} is not available on the CPU"),
         (r"\b__nv_cvt_\w+|\b__nv_fp8\w*", "not all of 8-bit floats ({}) is supported on the CPU"),
+        (r"\bcuda_fp[46]\.h\b|\b__nv_fp[46]\w*",
+         "4-bit and 6-bit floats ({}) are not supported on the CPU"),
+        (r"\bcurand\w*", "cuRAND ({}) is not available on the CPU"),
+        (r"\bcutlass\b|\bcute\b", "{} is not available on the CPU"),
+        (r"\bblock_tile_memory\b",
+         "tiles of more than one warp ({}) are not supported on the CPU"),
+        (r"\b__is(?:Constant|GridConstant|ClusterShared|CtaShared)\b",
+         "{}() is not supported on the CPU: there are no such address spaces"),
         (r"\bcuda_(?:pipeline|awbarrier)\w*|\w*mbarrier\w*|\b__pipeline_\w+|\bmemcpy_async\b"
          r"|\bCUtensorMap\b", "asynchronous copies ({}) run on NVIDIA GPUs only"),
         (r"\b__(?:f(?:add|sub|mul|div|maf|rcp|sqrt)|d(?:add|sub|mul|div|rcp|sqrt)|fma)f?_r[zud]\b",
          "{}() is not supported on the CPU: there is no directed rounding"),
         (r"<<<", "a kernel that launches kernels ({}) is not supported on the CPU"),
+        # What begins so is the compilers', not the user's.
+        (r"(?<=')__\w+(?=' was not declared)|(?<=undeclared identifier ')__\w+",
+         "{} is not available on the CPU"),
+        (r"\b(?:sm_\d+_\w+|cuda\w*|cooperative_groups/[\w/]+|nv/\w+)(?:\.h)?(?=: No such file)"
+         r"|(?<=')(?:sm_\d+_|cuda|cooperative_groups/|nv/)[\w/]*(?:\.h)?(?=' file not found)",
+         "{} is not available on the CPU"),
     )
 )  # fmt: skip
 _INSTEAD = "pass reference= (the same function in jax.numpy) to use on the CPU, or run on a GPU"

@@ -16,6 +16,7 @@ from jax_graphenc.compiler.cxx import find_compiler, version_of
 from jax_graphenc.compiler.diagnostics import UnknownKernelError, compile_error, errors
 from jax_graphenc.compiler.host_image import read_entries
 from jax_graphenc.compiler.includes import find_includes, users_files
+from jax_graphenc.compiler.prelude import PRELUDE
 from jax_graphenc.compiler.process import run
 from jax_graphenc.compiler.shared_memory import hides_shared, rewrite_shared
 from jax_graphenc.compiler.source import (
@@ -69,7 +70,7 @@ def identity() -> str:
 @functools.cache
 def headers_digest() -> str:
     """Names the contents of every header of ours that an image is made with."""
-    return folder_digest(*_HEADERS)
+    return f"{PRELUDE} {folder_digest(*_HEADERS)}"
 
 
 def compile_shared_object(
@@ -147,7 +148,7 @@ def _translation_unit(source: Source, expressions: Sequence[str]) -> str:
         for expression in expressions
     )
     return (
-        '#include "jge_host.h"\n'
+        f'#include "jge_host.h"\n{PRELUDE}'
         f"{source.macro_directives}#include <assert.h>\n{_USERS}{source.include_directives}"
         f"{source.line_directive}{rewrite_shared(source.text)}\n{_USERS}"
         f'#line 1 "{_LAUNCHER}"\n'

@@ -20,6 +20,7 @@ from jax_graphenc.compiler.diagnostics import (
     with_places,
 )
 from jax_graphenc.compiler.includes import users_files
+from jax_graphenc.compiler.prelude import PRELUDE
 from jax_graphenc.compiler.process import run
 from jax_graphenc.compiler.ptx import parameter_sizes
 from jax_graphenc.compiler.source import Entry, Image, Source, split_options
@@ -115,7 +116,7 @@ def _translation_unit(source: Source, expressions: Sequence[str]) -> str:
     rows = "".join(f"(void*)&{expression},\n" for expression in expressions)
     probes = "".join(f"&__jge_type_of<decltype(&{expression})>,\n" for expression in expressions)
     return (
-        f"{TYPE_PROBE}{source.macro_directives}{source.include_directives}"
+        f"{TYPE_PROBE}{PRELUDE}{source.macro_directives}{source.include_directives}"
         f"{rooted.line_directive}{source.text}\n"
         f'#line 1 "{_TABLE}"\n__device__ void* __jge_symbols[] = {{\n{rows}}};\n'
         f"__device__ void* __jge_types[] = {{\n{probes}}};\n"

@@ -21,6 +21,7 @@ from jax_graphenc.compiler.encoding import MARK
 from jax_graphenc.compiler.header_trace import traced_headers
 from jax_graphenc.compiler.includes import find_includes, includes_by_macro, users_files
 from jax_graphenc.compiler.nvrtc_library import check, error_name, fetch, fetch_text, load, version
+from jax_graphenc.compiler.prelude import PRELUDE
 from jax_graphenc.compiler.ptx import parameter_sizes
 from jax_graphenc.compiler.source import Entry, Image, Source, folder_digest, split_options
 
@@ -48,7 +49,7 @@ def identity() -> str:
 @functools.cache
 def headers_digest() -> str:
     """Names the contents of every header of ours that an image is made with."""
-    return folder_digest(_STAND_INS)
+    return f"{PRELUDE} {folder_digest(_STAND_INS)}"
 
 
 def compile_image(
@@ -80,7 +81,7 @@ def _compile(
 ) -> Image:
     nvrtc = load()
     text = (
-        f"{TYPE_PROBE}{source.macro_directives}{source.include_directives}"
+        f"{TYPE_PROBE}{PRELUDE}{source.macro_directives}{source.include_directives}"
         f"{source.line_directive}{source.text}"
     )
     probes = [f"&__jge_type_of<decltype(&{expression})>" for expression in expressions]
@@ -169,6 +170,8 @@ def _options(source: Source, target: str, headers: tuple[Path, ...]) -> list[str
     given = list(split_options(source.options))
     if not any(flag == "-std=" for flag, _ in given):
         options.append("--std=c++17")
+    # A source, and CCCL, may define a macro of the prelude in their own way.
+    options.append("--diag-suppress=47")
     options.append(f"--include-path={_STAND_INS}")
     options += [flag + value for flag, value in given if flag not in ("-D", "-U")]
     own = () if source.folder is None else (source.folder,)

@@ -672,6 +672,33 @@ def test_a_divisor_may_be_looked_at_afterwards() -> None:
     np.testing.assert_array_equal(kernel(np.array([6, 6], i4), np.array([0, 2], i4)), [76, 3])
 
 
+# ---- Small numbers -------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("cpu")
+def test_subnormal_numbers_are_kept_wherever_a_kernel_runs() -> None:
+    """As on a GPU; XLA flushes them in its own code on the CPU."""
+    kernel = jge.cuda_kernel(
+        r"""extern "C" __global__ void k(const float* x, float* y, float a) {
+          y[threadIdx.x] = x[threadIdx.x] * a;
+        }""",
+        "k", out_shape=lambda x: x, grid=1, block=4,
+    )  # fmt: skip
+    x = np.array([1e-40, 1e-39, 2e-38, 1.0], f4)
+    expected = x * f4(0.5)
+    assert expected[0] != 0
+    outside = np.zeros(4, f4)
+    with jge.Encoder() as encoder:
+        encoder.append(kernel, x, outside, a=0.5)
+    for got in (
+        outside,
+        kernel(x, a=0.5),
+        jax.jit(lambda x: kernel(x, a=0.5))(x),
+        jax.jit(jge.graph(lambda x: kernel(x, a=0.5)))(x),
+    ):
+        np.testing.assert_array_equal(np.asarray(got).view(i4), expected.view(i4))
+
+
 # ---- Accesses and barriers that are checked ------------------------------------------------------
 
 WRONG = r"""

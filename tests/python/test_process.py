@@ -1,7 +1,9 @@
 """What holds for the process: nothing opened at import, the same bytes every time, safe exits."""
 
 import os
+import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tomllib
@@ -46,6 +48,37 @@ def test_importing_opens_no_driver():
         f"import jax_graphenc; {SHOW_LIBRARIES}\nprint(jax_graphenc._core.cuda_driver_was_opened())"
     )
     assert ours == run(f"import jax; {SHOW_LIBRARIES}; print(False)")
+
+
+def test_a_kernel_that_never_ends_is_ended_by_sigquit():
+    # As the guide says: Ctrl-C waits for the kernel.
+    code = """
+import os, signal, threading, time
+import numpy as np
+import jax_graphenc as jge
+signal.signal(signal.SIGINT, lambda *_: print("interrupted", flush=True))
+kernel = jge.cuda_kernel(
+    'extern "C" __global__ void k(const float* x, float* y) '
+    '{ volatile int i = 0; while (x[0] > 0) i = i + 1; y[0] = i; }',
+    "k", out_shape=lambda x: x, grid=1, block=1)
+np.asarray(kernel(np.zeros(1, np.float32)))
+def end():
+    for kind in (signal.SIGINT, signal.SIGQUIT):
+        time.sleep(0.5)
+        os.kill(os.getpid(), kind)
+threading.Thread(target=end).start()
+np.asarray(kernel(np.ones(1, np.float32)))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "JAX_PLATFORMS": "cpu"},
+        stdout=subprocess.PIPE,
+        timeout=120,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (0, 0)),
+    )
+    assert done.returncode == -signal.SIGQUIT
+    assert done.stdout == b""
 
 
 def test_a_call_on_the_cpu_opens_no_driver():

@@ -9,6 +9,7 @@
 
 #include <float.h>
 #include <limits.h>
+#include <link.h>
 #include <setjmp.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -44,6 +45,8 @@
 #include "jge_atomics.h"
 #include "jge_launch.h"
 #include "jge_math.h"
+#include "jge_simd.h"
+#include "jge_spaces.h"
 #if defined(JGE_CHECKED) && !defined(__clang__)
 #include "jge_check.h"
 #endif

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "driver/host/float_environment.h"
 #include "driver/host/operations.h"
 #include "driver/host/source_line.h"
 #include "driver/host/threads.h"
@@ -114,7 +115,11 @@ CUresult run_kernel(const KernelOp& op, std::string& message) {
   if (checked) alone = std::unique_lock(op.module->running);
   JgeHostBlock threads(kernel, launch, checked);
   launch.threads = &threads;
-  auto result = static_cast<CUresult>(kernel.launch(&launch));
+  const auto run = [&] {
+    const FloatEnvironment environment;
+    return static_cast<CUresult>(kernel.launch(&launch));
+  };
+  CUresult result = run();
   ranges.report(*op.module);
   if (result == CUDA_SUCCESS && !shared.intact()) {
     std::snprintf(text, sizeof text, "writes behind the %u bytes of its dynamic shared memory",
