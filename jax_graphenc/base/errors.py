@@ -17,6 +17,12 @@ class KernelCompileError(RuntimeError):
         super().__init__(message)
         self.log = log
 
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows, which would otherwise end in a file of JAX's or ours."""
+        from jax_graphenc.base.notebooks import render
+
+        return render(self)
+
 
 class CompilerNotFoundError(RuntimeError):
     """No compiler for the platform was found; the message says which were looked for."""

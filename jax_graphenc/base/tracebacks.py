@@ -38,18 +38,27 @@ def shorten(error: BaseException) -> None:
 
     To be followed by a plain ``raise``, which adds no frame.
     """
+    error.__traceback__ = _without(error.__traceback__, _HIDDEN)
+
+
+def users_frames(tb: types.TracebackType | None) -> types.TracebackType | None:
+    """A traceback without the package's frames and JAX's, unless all are wished for."""
+    return _without(tb, _NOT_THE_USERS)
+
+
+def _without(tb: types.TracebackType | None, hidden: tuple[str, ...]) -> types.TracebackType | None:
+    """A traceback without the frames of some files, unless all are wished for."""
     if jax.config.jax_traceback_filtering == "off":  # type: ignore[attr-defined] # made at import
-        return
+        return tb
     frames: list[types.TracebackType] = []
-    at = error.__traceback__
-    while at is not None:
-        if not at.tb_frame.f_code.co_filename.startswith(_HIDDEN):
-            frames.append(at)
-        at = at.tb_next
+    while tb is not None:
+        if not tb.tb_frame.f_code.co_filename.startswith(hidden):
+            frames.append(tb)
+        tb = tb.tb_next
     kept = None
-    for tb in reversed(frames):
-        kept = types.TracebackType(kept, tb.tb_frame, tb.tb_lasti, tb.tb_lineno)
-    error.__traceback__ = kept
+    for frame in reversed(frames):
+        kept = types.TracebackType(kept, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
+    return kept
 
 
 def ends_at_caller(function: Callable[_P, _T]) -> Callable[_P, _T]:

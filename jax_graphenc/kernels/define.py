@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from jax_graphenc.base.errors import telling
+from jax_graphenc.base.notebooks import cell_name
 from jax_graphenc.base.tracebacks import PACKAGE, ends_at_caller
 from jax_graphenc.calls.call import CudaSource, Prebuilt
 from jax_graphenc.calls.parameters import check_params
@@ -483,4 +484,4 @@ def _find_in_caller(text: str, otherwise: str) -> tuple[str, int]:
     before, found, _ = "".join(linecache.getlines(filename)).partition(text)
     if not found:
         return otherwise, 1
-    return filename, before.count("\n") + 1
+    return cell_name(filename) or filename, before.count("\n") + 1
