@@ -39,6 +39,8 @@ _GCC_FLAGS = ("-fwhole-program", "-fno-gnu-unique", "-fno-diagnostics-show-caret
 _GCC_CHECKS = (
     *("-O1", "-g", "-fsanitize=kernel-address", "--param=asan-stack=0", "--param=asan-globals=1"),
     "--param=asan-instrumentation-with-call-threshold=0",
+    # Values that a GPU computes otherwise: include/host/jge_conversions.h.
+    *("-fsanitize=float-cast-overflow,shift-exponent", "-DJGE_CONVERSIONS"),
     *("-Wl,--wrap=memcpy", "-Wl,--wrap=memmove", "-Wl,--wrap=memset"),
 )
 
@@ -126,6 +128,7 @@ def _translation_unit(source: Source, expressions: Sequence[str]) -> str:
     )
     return (
         '#include "jge_host.h"\n'
+        '#ifdef JGE_CONVERSIONS\n#include "jge_conversions.h"\n#endif\n'
         f"{source.macro_directives}#include <assert.h>\n{source.include_directives}"
         f"{source.line_directive}{rewrite_shared(source.text)}\n"
         f'#line 1 "{_LAUNCHER}"\n'
