@@ -201,7 +201,9 @@ def relocated(
 ) -> KernelCompileError | UnknownKernelError:
     """An error of a source that was compiled under another name, in terms of the user's file."""
     name = re.escape(compiled.filename)
-    place = re.compile(rf"{name}:(?P<line>\d+)|{name}(?=: In )|(?<=\bin ){name}")
+    place = re.compile(
+        rf"{name}:(?P<line>\d+)|{name}(?=: In )|(?<=\bin ){name}|(?<=\bof \"){name}(?=\")"
+    )
 
     def told(match: re.Match[str]) -> str:
         if match["line"] is None:

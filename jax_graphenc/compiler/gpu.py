@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -53,10 +54,43 @@ def compile_image(
     except CompilerNotFoundError:
         if nvcc.find() is None:
             raise
+        return nvcc.compile_image(source, expressions, target)
     except KernelCompileError as error:
         if _is_users_mistake(error, source) or nvcc.find() is None:
             raise
-    return nvcc.compile_image(source, expressions, target)
+        return _by_nvcc(error, source, expressions, target)
+
+
+def _by_nvcc(
+    error: KernelCompileError, source: Source, expressions: Sequence[str], target: str
+) -> Image:
+    """Compiles what NVRTC could not; where nvcc does not even begin, NVRTC's error stands."""
+    try:
+        return nvcc.compile_image(source, expressions, target)
+    except KernelCompileError as further:
+        refusal = re.search(r"^nvcc fatal\s*: (.+)$", further.log, re.MULTILINE)
+        if refusal is None or errors(further.log):
+            raise
+    where = f"{source.filename}:{line}: " if (line := _including_line(source, error)) else ""
+    raise KernelCompileError(
+        f"{where}NVRTC cannot compile what this includes, and nvcc, which would compile it "
+        f"instead, refuses: {refusal[1]}\n{error}",
+        error.log,
+    ) from None
+
+
+def _including_line(source: Source, error: KernelCompileError) -> int | None:
+    """The line of the user's directive that led to the first error, where it can be told."""
+    found = errors(error.log)
+    for at, text in enumerate(source.text.split("\n")):
+        name = re.match(r'\s*#\s*include\s*[<"]([^>"]+)[>"]', text)
+        missing = re.search(r'open source file "([^"]+)"', error.log)
+        if name and (
+            (missing and missing[1] == name[1])
+            or (found and f"/{found[0].file}".endswith(f"/{name[1]}"))
+        ):
+            return source.line + at
+    return None
 
 
 def _is_users_mistake(error: KernelCompileError, source: Source) -> bool:

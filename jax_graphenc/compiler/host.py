@@ -26,6 +26,8 @@ from jax_graphenc.compiler.source import (
     split_options,
 )
 from jax_graphenc.compiler.static_shared import shared_memory_error
+from jax_graphenc.signature.parse import list_kernels
+from jax_graphenc.signature.resolve import split_template
 
 _INCLUDE = Path(__file__).parent.parent / "include"
 _HEADERS = (_INCLUDE / "host", _INCLUDE / "abi")
@@ -51,6 +53,8 @@ _CLANG_FLAGS = (
 _GCC_CHECKS = (
     *("-O1", "-g", "-fsanitize=kernel-address", "--param=asan-stack=0", "--param=asan-globals=1"),
     "--param=asan-instrumentation-with-call-threshold=0",
+    # Values that a GPU computes otherwise: include/host/jge_conversions.h.
+    *("-fsanitize=float-cast-overflow,shift-exponent", "-DJGE_CHECK_CONVERSIONS"),
     *("-Wl,--wrap=memcpy", "-Wl,--wrap=memmove", "-Wl,--wrap=memset"),
 )
 
@@ -148,7 +152,9 @@ def _translation_unit(source: Source, expressions: Sequence[str]) -> str:
         for expression in expressions
     )
     return (
-        f'#include "jge_host.h"\n{PRELUDE}'
+        '#include "jge_host.h"\n'
+        '#ifdef JGE_CHECK_CONVERSIONS\n#include "jge_conversions.h"\n#endif\n'
+        f"{PRELUDE}"
         f"{source.macro_directives}#include <assert.h>\n{_USERS}{source.include_directives}"
         f"{source.line_directive}{rewrite_shared(source.text)}\n{_USERS}"
         f'#line 1 "{_LAUNCHER}"\n'
@@ -205,9 +211,38 @@ def _error(source: Source, expressions: Sequence[str], version: str, log: str) -
             f'"{name}" does not name one kernel in {source.filename} ({version}: {found[0].text})',
             log,
         )
-    return compile_error(source, expressions, "cpu", version, log)
+    return compile_error(source, expressions, "cpu", version, _at_kernel(source, expressions, log))
 
 
+def _at_kernel(source: Source, expressions: Sequence[str], log: str) -> str:
+    """What our headers assert of a kernel, at its line in the source, or else the log."""
+    asserted = _ASSERTED.search(log)
+    row = _ANY_ROW.search(log)
+    if asserted is None or row is None or not asserted["file"].startswith(str(_INCLUDE)):
+        return log
+    name = split_template(expressions[int(row[1]) - 2])[0].removeprefix("::")
+    try:
+        kernels = list_kernels(
+            source.text,
+            defines=dict(source.defines),
+            filename=source.filename,
+            line=source.line,
+        )
+    except ValueError:
+        return log
+    line = next((k.line for k in kernels if k.name.endswith(name)), None)
+    text = asserted["text"]
+    if text.startswith("not a kernel"):
+        text = "a __global__ function must have a void return type"
+    return log if line is None else f"{source.filename}:{line}: error: {name}: {text}"
+
+
+_ASSERTED = re.compile(
+    r"^(?P<file>[^\n]+?):\d+:\d+: error: static assertion failed(?: due to [^\n]*?)?: "
+    r"(?P<text>[^\n]+)$",
+    re.MULTILINE,
+)
+_ANY_ROW = re.compile(rf"^{_LAUNCHER}:(\d+):", re.MULTILINE)
 _ROW = re.compile(rf"^{_LAUNCHER}:(\d+):\d+: error: ", re.MULTILINE)
 _UNKNOWN = re.compile(
     r"not declared|undeclared|is not a member|no member named|unresolved overloaded|overloaded "

@@ -75,12 +75,15 @@ def compile_image(source: Source, expressions: Sequence[str], target: str) -> Im
             _translation_unit(source, expressions), encoding="utf-8", errors="surrogateescape"
         )
         output = "kernel.ptx" if virtual else "kernel.cubin"
-        arguments = [str(path), *_options(source, target), "kernel.cu", "-o", output]
+        links, options = _linked(_options(source, target), folder)
+        arguments = [str(path), *options, "kernel.cu", "-o", output]
         try:
             log, status = run(arguments, cwd=folder)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise compile_error(source, expressions, target, version, str(error)) from error
         log = with_places(log.strip()).replace(f"/{source.filename}", source.filename)
+        for link, place in links.items():
+            log = log.replace(f"{link}/", f"{place}/")
         if status != 0:
             raise _error(source, expressions, target, version, log)
         ptx = (folder / "kernel.ptx").read_text(errors="replace")
@@ -89,10 +92,26 @@ def compile_image(source: Source, expressions: Sequence[str], target: str) -> Im
             Entry(expression, symbol, parameter_types(demangle(seen)), parameter_sizes(ptx, symbol))
             for expression, symbol, seen in zip(expressions, symbols, types, strict=True)
         )
-        return Image((folder / output).read_bytes(), entries, log, _files(source, folder, path))
+        return Image(
+            (folder / output).read_bytes(), entries, log, _files(source, folder, path, links)
+        )
 
 
-def _files(source: Source, folder: Path, compiler: Path) -> tuple[str, ...]:
+def _linked(options: list[str], folder: Path) -> tuple[dict[str, str], list[str]]:
+    """Links to include folders with names that nvcc takes apart, such as `a"b`; other options."""
+    links: dict[str, str] = {}
+    given = []
+    for option in options:
+        if option.startswith("-I") and re.search(r"[^\w./+-]", option):
+            link = f"include{len(links)}"
+            (folder / link).symlink_to(option.removeprefix("-I"))
+            links[link] = option.removeprefix("-I")
+            option = f"-I{link}"
+        given.append(option)
+    return links, given
+
+
+def _files(source: Source, folder: Path, compiler: Path, links: dict[str, str]) -> tuple[str, ...]:
     """The user's files that the pass for the device has read, of which its output has marks."""
     marks = (
         mark
@@ -103,7 +122,10 @@ def _files(source: Source, folder: Path, compiler: Path) -> tuple[str, ...]:
             re.MULTILINE,
         )
     )
-    read = (re.sub(r"\\(.)", r"\1", mark) for mark in marks)
+    read = []
+    for mark in marks:
+        link, slash, name = re.sub(r"\\(.)", r"\1", mark).partition("/")
+        read.append(f"{links.get(link, link)}{slash}{name}")
     toolkit = compiler.resolve().parent.parent
     others = (folder, toolkit, "/usr/include", "/usr/lib")
     return tuple(f for f in users_files(read, source, folder, others) if f != source.filename)
@@ -126,7 +148,7 @@ def _translation_unit(source: Source, expressions: Sequence[str]) -> str:
 def _options(source: Source, target: str) -> list[str]:
     given = list(split_options(source.options))
     # PTX is kept beside the cubin.
-    options = [f"-arch={target}", "-lineinfo", "--keep"]
+    options = [f"-arch={target}", "--keep", *([] if source.has_quotes else ["-lineinfo"])]
     options.append("-ptx" if target.startswith("compute_") else "-cubin")
     if not any(flag == "-std=" for flag, _ in given):
         options.append("-std=c++17")

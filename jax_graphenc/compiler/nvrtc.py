@@ -105,7 +105,7 @@ def _compile(
         given = [option.encode() for option in options]
         (result,) = nvrtc.nvrtcCompileProgram(program, len(given), given)
         log = fetch_text(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog)
-        log = with_places(log)
+        log = with_places(log).replace(name, source.filename)
         if result != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             raise _error(source, expressions, target, log or error_name(result))
         ptx = fetch_text(program, nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX)
@@ -163,7 +163,9 @@ def _files(
 
 def _options(source: Source, target: str, headers: tuple[Path, ...]) -> list[str]:
     """Returns the command line; stand-in headers come before the user's and CUDA's own."""
-    options = [f"--gpu-architecture={target}", "--generate-line-info"]
+    options = [f"--gpu-architecture={target}"]
+    if not source.has_quotes:
+        options.append("--generate-line-info")
     if version() >= (13, 0):
         # Names of static variables are random otherwise, and the same source another image.
         options.append("--frandom-seed=0")

@@ -47,6 +47,11 @@ class Source:
         return self.folder or Path.cwd()
 
     @property
+    def has_quotes(self) -> bool:
+        """Whether a path has a quotation mark, which CUDA's tools do not escape in line tables."""
+        return any('"' in str(path) for path in (self.filename, self.base, *self.include_folders))
+
+    @property
     def include_folders(self) -> tuple[str, ...]:
         """The folders that `options` add to the include path."""
         return tuple(value for flag, value in split_options(self.options) if flag == "-I")
