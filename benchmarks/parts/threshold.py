@@ -20,14 +20,14 @@ from work import Chain, Function, our_kernels
 
 import jax_graphenc as jge
 from jax_graphenc.devices.target import target_of
+from jax_graphenc.primitives.derived import trace
 from jax_graphenc.primitives.program import program_p
-from jax_graphenc.primitives.region import trace
 from jax_graphenc.regions.rewrite import Rewriter
 
 
 def forced(function: Function, work: Chain, uncaptured: bool, gpu: bool) -> Function:
     """A region as one program that XLA captures, or does not, whatever the package would choose."""
-    jaxpr, _ = trace(function, work.argument())
+    jaxpr = trace(function, work.argument()).jaxpr
     new = Rewriter("chain", target_of("cuda" if gpu else "cpu")).rewrite(jaxpr).jaxpr
     (program,) = new.eqns
     if program.primitive is not program_p:

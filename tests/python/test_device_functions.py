@@ -8,7 +8,8 @@ import pytest
 from host_kernel import loaded
 
 import jax_graphenc as jge
-from jax_graphenc.compiler import Source, host
+from jax_graphenc.compiler import host
+from jax_graphenc.compiler.source import Source
 
 pytestmark = pytest.mark.usefixtures("cpu")
 

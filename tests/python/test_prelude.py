@@ -7,10 +7,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from host_kernel import loaded
-from jax_graphenc.errors import CompilerNotFoundError
 
-from jax_graphenc.compiler import Image, Source, host, nvcc, nvrtc
+from jax_graphenc.base.errors import CompilerNotFoundError
+from jax_graphenc.compiler import host, nvcc, nvrtc
 from jax_graphenc.compiler.prelude import ALIASES, CONSTANTS, TYPES
+from jax_graphenc.compiler.source import Image, Source
 
 constants = [name for names in CONSTANTS.values() for name in names]
 types = [*ALIASES, *(name for names in TYPES.values() for name in names)]
