@@ -126,8 +126,9 @@ def _files(source: Source, folder: Path, compiler: Path, links: dict[str, str]) 
     for mark in marks:
         link, slash, name = re.sub(r"\\(.)", r"\1", mark).partition("/")
         read.append(f"{links.get(link, link)}{slash}{name}")
-    toolkit = compiler.resolve().parent.parent
-    others = (folder, toolkit, "/usr/include", "/usr/lib")
+    # The toolkit's folder is often a link, whose name nvcc gives to its headers.
+    toolkits = (compiler.parent.parent, compiler.resolve().parent.parent)
+    others = (folder, *toolkits, "/usr/include", "/usr/lib")
     return tuple(f for f in users_files(read, source, folder, others) if f != source.filename)
 
 

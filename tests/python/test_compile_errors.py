@@ -1,5 +1,7 @@
 """Errors that speak of the user's own lines, and paths of any name."""
 
+import re
+
 import pytest
 
 from jax_graphenc.base.errors import CompilerNotFoundError, KernelCompileError
@@ -99,7 +101,8 @@ def test_what_nvcc_does_not_know(option):
     if option == "--no-such-option":
         assert "unrecognized option --no-such-option" in message
         return
-    assert message.startswith("solver.cu:42: NVRTC cannot compile what this includes, and nvcc")
+    # NVRTC 13.0 does not tell the line of an include.
+    assert re.match(r"(solver\.cu:42: )?NVRTC cannot compile what this includes, and nvcc", message)
     assert f"refuses: Unknown option '{option}'" in message
     assert "#error directive" in message
 

@@ -61,7 +61,7 @@ def test_what_is_derived_of_a_region_goes_with_it():
 
     once()
     before = alive()
-    assert once()["ClosedJaxpr"] > before["ClosedJaxpr"]
+    assert once() > before  # newer versions of JAX have one class for open and closed jaxprs
     assert alive() == before
 
 
