@@ -46,7 +46,7 @@ def _trace(text: str, name: str, options: Sequence[str], folder: Path) -> bytes:
     nvrtc = load()
     with os.fdopen(os.memfd_create("jax_graphenc"), "rb") as file:
         # NVRTC adds the suffix.
-        (folder / "trace.json").symlink_to(f"/proc/self/fd/{file.fileno()}")
+        (folder / "trace.json").symlink_to(f"/proc/{os.getpid()}/fd/{file.fileno()}")
         program = check(nvrtc.nvrtcCreateProgram(text.encode(), name.encode(), 0, [], []))
         try:
             more = ("--fdevice-syntax-only", f"--fdevice-time-trace={folder / 'trace'}")

@@ -48,7 +48,7 @@ def _loaded(data: bytes, folder: Path) -> Iterator[ctypes.CDLL]:
         file.write(data)
         file.flush()
         path = folder / "image"
-        path.symlink_to(f"/proc/self/fd/{file.fileno()}")
+        path.symlink_to(f"/proc/{os.getpid()}/fd/{file.fileno()}")
         library = ctypes.CDLL(str(path))
     try:
         yield library
