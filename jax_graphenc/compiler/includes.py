@@ -29,6 +29,7 @@ _INCLUDE = re.compile(
 )
 _DEFINE = re.compile(rf"{_HASH}define\b(?P<body>[^\n]*)", re.MULTILINE)
 _FILE = re.compile(r'"[^"\n]+"|<[^>\n]+>')
+_PRE_INCLUDE = re.compile(r"^--?(?:pre-)?include[=\n](.+)$", re.MULTILINE)
 _CONTINUED = re.compile(r"(?:\\|\?\?/)[ \t]*\r?\n")
 
 
@@ -69,7 +70,10 @@ def _read_text(text: str) -> _Text:
 
 
 def _first_text(source: Source) -> str:
-    return source.macro_directives + source.include_directives + source.text
+    """The text with what options have read before it."""
+    options = "\n".join(source.options)
+    before = "".join(f'#include "{name}"\n' for name in _PRE_INCLUDE.findall(options))
+    return before + source.macro_directives + source.include_directives + source.text
 
 
 def _places(source: Source, folder: Path | None, target: _Target) -> Iterator[list[str]]:

@@ -231,6 +231,17 @@ def test_nvcc_tells_what_it_reads(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif("compute_90" not in TARGETS, reason="no NVRTC here")
+@pytest.mark.parametrize("option", [("--pre-include=h.h",), ("-include", "h.h")])
+def test_what_an_option_includes_counts(option: tuple[str, ...], tmp_path: Path) -> None:
+    text = source(tmp_path, "", options=option)
+    (tmp_path / "h.h").write_text("#define N 1\n")
+    first, _ = compiled(text, "compute_90", tmp_path)
+    assert compiled(text, "compute_90", tmp_path) == (first, 0)
+    (tmp_path / "h.h").write_text("#define N 2\n")
+    assert compiled(text, "compute_90", tmp_path)[0] != first
+
+
+@pytest.mark.skipif("compute_90" not in TARGETS, reason="no NVRTC here")
 def test_without_a_trace_the_text_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvrtc, "traced_headers", lambda *_: None)
     text = source(tmp_path, WAYS["macro"])
