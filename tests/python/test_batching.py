@@ -431,11 +431,17 @@ def test_a_mapped_value_is_each_elements_own(method, cpu, wrap):
     def f(x, a):
         return kernel(x, x, a=a, n=N)
 
-    for name, mapped in SCALED:
-        arrays = jnp.stack([x, 2 * x]).swapaxes(0, 1) if "outer both" in name else x
-        arrays = x[0] if "alone" in name else arrays
-        want = mapped(lambda x, a: a * x + x)(arrays, a)
-        np.testing.assert_allclose(jax.jit(mapped(wrap(f)))(arrays, a), want, err_msg=name)
+    arrays = {name: x for name, _ in SCALED}
+    arrays["the value alone"] = x[0]
+    arrays["outer both, inner array"] = jnp.stack([x, 2 * x]).swapaxes(0, 1)
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def all_of(f, arrays, a):
+        return {name: mapped(f)(arrays[name], a) for name, mapped in SCALED}
+
+    got, want = all_of(wrap(f), arrays, a), all_of(lambda x, a: a * x + x, arrays, a)
+    for name, result in got.items():
+        np.testing.assert_allclose(result, want[name], err_msg=name)
     grads = jax.vmap(jax.grad(lambda x, a: wrap(f)(x, a).sum(), (0, 1)))(x, a)
     check(grads, (jnp.broadcast_to(a[:, None] + 1, x.shape), x.sum(1)))
 

@@ -401,8 +401,15 @@ def test_a_kernel_gives_what_numpy_gives(c: Case) -> None:
     compare(c, c.run())
 
 
+FIRST = {c.file: c for c in reversed(CASES)}  # of each file
+
+
 @pytest.mark.usefixtures("cpu")
-@pytest.mark.parametrize("c", CASES, ids=lambda c: f"{c.file}-{c.kernel}")
+@pytest.mark.parametrize(
+    "c",
+    [pytest.param(c, marks=() if c is FIRST[c.file] else pytest.mark.slow) for c in CASES],
+    ids=lambda c: f"{c.file}-{c.kernel}",
+)
 def test_checks_find_nothing_in_what_is_right(c: Case) -> None:
     with jge.options(debug=True):
         if c.kernel == "early_return":

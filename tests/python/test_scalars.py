@@ -13,6 +13,13 @@ pytestmark = pytest.mark.usefixtures("cpu")
 
 INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 FLOATS = ["float16", "bfloat16", "float32", "float64"]
+QUICK = ("int32", "uint8", "float32", "bfloat16", "bool")
+
+
+def each_of(dtypes):
+    marks = {name: () if name in QUICK else pytest.mark.slow for name in dtypes}
+    params = [pytest.param(name, marks=mark) for name, mark in marks.items()]
+    return pytest.mark.parametrize("dtype", params)
 
 
 def corners(dtype):
@@ -101,7 +108,7 @@ OF_FLOATS = {
 }
 
 
-@pytest.mark.parametrize("dtype", INTEGERS)
+@each_of(INTEGERS)
 def test_integers(dtype):
     with jax.enable_x64(True):
         values = corners(dtype)
@@ -109,7 +116,7 @@ def test_integers(dtype):
         check(BINARY | LOGIC | SHIFTS, values, values)
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
+@each_of(FLOATS)
 def test_floats(dtype):
     with jax.enable_x64(True):
         check(UNARY | OF_FLOATS, corners(dtype))
@@ -131,7 +138,7 @@ def test_selection(dtype):
         check({"clamp": lax.clamp}, values, values, values)
 
 
-@pytest.mark.parametrize("dtype", [*INTEGERS, *FLOATS, "bool"])
+@each_of([*INTEGERS, *FLOATS, "bool"])
 def test_conversions(dtype):
     with jax.enable_x64(True):
         types = [jnp.dtype(to) for to in (*INTEGERS, *FLOATS, "bool") if to != dtype]
