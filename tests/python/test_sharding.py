@@ -646,13 +646,13 @@ def check_aliased_and_donated():
         x, w = put(mesh, n, "d"), put(mesh, one)
         assert not gathers(grow, x, w)
         close(grow(x, w), n + 1)
-        close(x, n)  # still the caller's
+        close(x + 0, n)  # still the caller's
         step = jax.jit(lambda x, w: grow(grow(x, w), w), donate_argnums=0)
         for i in range(1, 5):
             before = x
             x = step(x, w)
             is_as(x, mesh, "d")
-            close(x, n + 2 * i)
+            close(x + 0, n + 2 * i)  # JAX 0.11 does not donate what numpy has a view of
             assert before.is_deleted()
     mesh = mesh_of(AxisType.Auto, 8)
     whole, _ = caught(jax.jit(make_grow(None), donate_argnums=0), put(mesh, n, "d"), put(mesh, one))
