@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/range.h"
+#include "core/base/waiting.h"
 #include "core/sinks/capture_sink.h"
 #include "core/sinks/choice.h"
 #include "core/sinks/dot_sink.h"
@@ -159,7 +160,7 @@ void Encoder::synchronize() {
     if (batch > 0) device_.worker().wait(batch);
     std::rethrow_exception(uncommitted);
   }
-  CUresult result = device_.driver().cuStreamSynchronize(stream_);
+  CUresult result = wait_for(device_.driver(), stream_);
   std::string said = result != CUDA_SUCCESS ? take_fault(device_.driver()) : "";
   if (batch > 0) device_.worker().wait(batch);
   {
@@ -214,7 +215,7 @@ void Encoder::abandon(CUresult result) {
   batch_.clear();
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
   device_.driver().cuStreamIsCapturing(stream_, &status);
-  if (status == CU_STREAM_CAPTURE_STATUS_NONE) device_.driver().cuStreamSynchronize(stream_);
+  if (status == CU_STREAM_CAPTURE_STATUS_NONE) wait_for(device_.driver(), stream_);
   notify(result, false);
 }
 
