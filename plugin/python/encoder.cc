@@ -18,6 +18,7 @@
 
 #include "core/base/error.h"
 #include "core/base/handle.h"
+#include "core/base/waiting.h"
 #include "core/run/encoder.h"
 #include "core/run/program_on_devices.h"
 #include "core/sinks/launch_sink.h"
@@ -88,7 +89,7 @@ class Work {
       } catch (const Error&) {
         // There was none.
       }
-      device_.driver().cuStreamSynchronize(stream_.get());
+      wait_for(device_.driver(), stream_.get());
       encoder_.reset();
       stream_.reset();
     } catch (const Error&) {

@@ -1,5 +1,6 @@
 // tests/cpp/test_contract_capture.cc: every driver: what stream capture takes, and what ends it.
 #include <algorithm>
+#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -241,6 +242,93 @@ DRIVER_TEST(capture_is_spoilt_by_unsafe_calls_unless_relaxed) {
   OK(driver.cuStreamEndCapture(s.stream, &g.graph));
   OK(driver.cuMemFree(pointer));
   OK(driver.cuModuleUnload(module));
+}
+
+// In global mode, which is the default of CUDA's runtime API and of PyTorch. Asked of an H200.
+DRIVER_TEST(capture_is_spoilt_by_unsafe_calls_of_other_threads_unless_relaxed) {
+  const Session s(driver);
+  const SecondStream other(s);
+  const Buffer<float> data(s, 1, 1.0f);
+  const std::string image = test_image(driver);
+  TestGraph launched(s);
+  launched.affine(data.pointer, 1, 0, {});
+  launched.instantiate();
+  // What a call takes must be there before the capture begins.
+  std::vector<CUdeviceptr> memory(1);
+  std::vector<CUmodule> modules(1);
+  std::vector<CUgraphExec> execs(1);
+  for (CUdeviceptr& pointer : memory) OK(driver.cuMemAlloc(&pointer, 256));
+  for (CUmodule& module : modules) OK(driver.cuModuleLoadData(&module, image.data()));
+  for (CUgraphExec& exec : execs) {
+    OK(driver.cuGraphInstantiateWithFlags(&exec, launched.graph, 0));
+  }
+  OK(driver.cuEventRecord(other.fork, other.stream));
+  CUdeviceptr asynchronous = 0;
+  struct Call {
+    const char* name;
+    bool unsafe;
+    std::function<CUresult()> make;
+  };
+  const Call calls[] = {
+      {"cuMemAlloc", true,
+       [&] {
+         CUdeviceptr pointer = 0;
+         const CUresult result = driver.cuMemAlloc(&pointer, 256);
+         if (pointer) memory.push_back(pointer);
+         return result;
+       }},
+      {"cuMemFree", true, [&] { return driver.cuMemFree(memory.front()); }},
+      {"cuMemAllocAsync", true,
+       [&] { return driver.cuMemAllocAsync(&asynchronous, 256, other.stream); }},
+      {"cuStreamSynchronize", true, [&] { return driver.cuStreamSynchronize(other.stream); }},
+      {"cuStreamQuery", true, [&] { return driver.cuStreamQuery(other.stream); }},
+      {"cuEventSynchronize", true, [&] { return driver.cuEventSynchronize(other.fork); }},
+      {"cuEventQuery", true, [&] { return driver.cuEventQuery(other.fork); }},
+      {"cuModuleUnload", true, [&] { return driver.cuModuleUnload(modules.front()); }},
+      {"cuGraphInstantiate", true,
+       [&] {
+         CUgraphExec exec = nullptr;
+         const CUresult made = driver.cuGraphInstantiateWithFlags(&exec, launched.graph, 0);
+         if (exec) execs.push_back(exec);
+         return made;
+       }},
+      {"cuGraphExecDestroy", true, [&] { return driver.cuGraphExecDestroy(execs.front()); }},
+      {"cuStreamCreate", false,
+       [&] {
+         CUstream stream = nullptr;
+         OK(driver.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+         return driver.cuStreamDestroy(stream);
+       }},
+      {"cuEventRecord", false, [&] { return driver.cuEventRecord(other.fork, other.stream); }},
+      {"cuGraphLaunch", false, [&] { return driver.cuGraphLaunch(launched.exec, other.stream); }},
+  };
+  const auto during_a_capture = [&](const Call& call, bool relaxed) {
+    OK(driver.cuStreamBeginCapture(s.stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    CUresult result = CUDA_SUCCESS;
+    std::thread([&] {
+      driver.cuCtxSetCurrent(s.context);
+      CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+      if (relaxed) driver.cuThreadExchangeStreamCaptureMode(&mode);
+      result = call.make();
+    }).join();
+    const bool spoilt = call.unsafe && !relaxed;
+    const std::string name = call.name;
+    EXPECT_EQ(name + std::to_string(result),
+              name + std::to_string(spoilt ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : CUDA_SUCCESS));
+    CUgraph graph = nullptr;
+    const CUresult ended = driver.cuStreamEndCapture(s.stream, &graph);
+    if (graph) driver.cuGraphDestroy(graph);
+    EXPECT_EQ(name + std::to_string(ended),
+              name + std::to_string(spoilt ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS));
+  };
+  for (const Call& call : calls) {
+    during_a_capture(call, false);
+    during_a_capture(call, true);
+  }
+  OK(driver.cuStreamSynchronize(other.stream));
+  OK(driver.cuMemFree(asynchronous));
+  OK(driver.cuMemFree(memory.back()));  // each list's first is gone
+  OK(driver.cuGraphExecDestroy(execs.back()));
 }
 
 DRIVER_TEST(capture_must_end_where_it_began) {

@@ -17,7 +17,7 @@ std::string describe(const Driver& driver, CUresult result) {
 
 std::string take_fault(const Driver& driver) { return driver.fault ? driver.fault() : ""; }
 
-std::string explain_sticky(CUresult result) {
+bool is_sticky(CUresult result) {
   switch (result) {
     case CUDA_ERROR_ILLEGAL_ADDRESS:
     case CUDA_ERROR_LAUNCH_TIMEOUT:
@@ -31,12 +31,17 @@ std::string explain_sticky(CUresult result) {
     case CUDA_ERROR_ECC_UNCORRECTABLE:
     case CUDA_ERROR_CONTAINED:
     case CUDA_ERROR_TENSOR_MEMORY_LEAK:
-      return ". Work queued before it failed, here or elsewhere in the process, and the device's "
-             "context is lost; to find the kernel, run again with JAX_GRAPHENC_DEBUG=1 or under "
-             "compute-sanitizer";
+      return true;
     default:
-      return "";
+      return false;
   }
+}
+
+std::string explain_sticky(CUresult result) {
+  if (!is_sticky(result)) return "";
+  return ". Work queued before it failed, here or elsewhere in the process, and the device's "
+         "context is lost; to find the kernel, run again with JAX_GRAPHENC_DEBUG=1 or under "
+         "compute-sanitizer";
 }
 
 Code code_of(CUresult result) {

@@ -41,6 +41,9 @@ std::string take_fault(const Driver& driver);
 // What kind of failure a driver's answer is when the caller's request may be to blame.
 Code code_of(CUresult result);
 
+// Whether work failed and its context is lost, so that nothing runs there any more.
+bool is_sticky(CUresult result);
+
 // What else to say of an error that outlives the call: that work queued earlier caused it, and how
 // to find that work. Empty for other errors.
 std::string explain_sticky(CUresult result);

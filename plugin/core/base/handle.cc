@@ -5,6 +5,13 @@
 
 namespace jge {
 
+RelaxedCaptureScope::RelaxedCaptureScope(const Driver& driver) noexcept
+    : driver_(driver), relaxed_(driver.cuThreadExchangeStreamCaptureMode(&mode_) == CUDA_SUCCESS) {}
+
+RelaxedCaptureScope::~RelaxedCaptureScope() {
+  if (relaxed_) driver_.cuThreadExchangeStreamCaptureMode(&mode_);
+}
+
 ContextScope::ContextScope(const Driver& driver, CUcontext context) : driver_(driver) {
   // Asked of the driver each time: the caller may have switched it since the last call.
   JGE_CALL(driver, cuCtxGetCurrent, &callers_);
@@ -16,11 +23,5 @@ ContextScope::ContextScope(const Driver& driver, CUcontext context) : driver_(dr
 ContextScope::~ContextScope() {
   if (switched_) driver_.cuCtxSetCurrent(callers_);
 }
-
-RelaxedCaptureScope::RelaxedCaptureScope(const Driver& driver) : driver_(driver) {
-  JGE_CALL(driver_, cuThreadExchangeStreamCaptureMode, &mode_);
-}
-
-RelaxedCaptureScope::~RelaxedCaptureScope() { driver_.cuThreadExchangeStreamCaptureMode(&mode_); }
 
 }  // namespace jge

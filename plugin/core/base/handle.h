@@ -7,6 +7,22 @@
 
 namespace jge {
 
+// Lets the calling thread make calls for a scope that CUDA counts as unsafe while this thread, or
+// in global mode any thread, captures a stream: they would fail and spoil that capture. Those of
+// the core (allocations, frees, waits, instantiations) do not touch what is captured.
+class RelaxedCaptureScope {
+ public:
+  explicit RelaxedCaptureScope(const Driver& driver) noexcept;
+  ~RelaxedCaptureScope();
+  RelaxedCaptureScope(const RelaxedCaptureScope&) = delete;
+  RelaxedCaptureScope& operator=(const RelaxedCaptureScope&) = delete;
+
+ private:
+  const Driver& driver_;
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+  bool relaxed_;
+};
+
 // Owns a driver handle and destroys it with the function of the table that `Destroy` names.
 // A failed destroy is ignored: at process exit the driver may already be gone.
 template <class H, auto Destroy>
@@ -31,7 +47,9 @@ class Handle {
   H get() const { return handle_; }
   explicit operator bool() const { return handle_ != H{}; }
   void reset() noexcept {
-    if (handle_ != H{}) (driver_->*Destroy)(std::exchange(handle_, H{}));
+    if (handle_ == H{}) return;
+    const RelaxedCaptureScope relaxed(*driver_);
+    (driver_->*Destroy)(std::exchange(handle_, H{}));
   }
 
  private:
@@ -58,20 +76,6 @@ class ContextScope {
   const Driver& driver_;
   CUcontext callers_ = nullptr;
   bool switched_ = false;
-};
-
-// Lets the calling thread load code and allocate memory for a scope while it, or another thread,
-// captures a stream: neither touches what is captured.
-class RelaxedCaptureScope {
- public:
-  explicit RelaxedCaptureScope(const Driver& driver);
-  ~RelaxedCaptureScope();
-  RelaxedCaptureScope(const RelaxedCaptureScope&) = delete;
-  RelaxedCaptureScope& operator=(const RelaxedCaptureScope&) = delete;
-
- private:
-  const Driver& driver_;
-  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
 };
 
 }  // namespace jge

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/waiting.h"
 
 namespace jge {
 
@@ -44,6 +45,8 @@ void Worker::stop() {
 void Worker::loop() {
   current_ = this;
   driver_.cuCtxSetCurrent(context_);
+  // Handlers and kept objects may free memory here while another thread captures.
+  const RelaxedCaptureScope relaxed(driver_);
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [&] { return stopping_ || !batches_.empty(); });
@@ -51,8 +54,7 @@ void Worker::loop() {
     Batch batch = std::move(batches_.front());
     batches_.pop_front();
     lock.unlock();
-    const CUresult result =
-        batch.event ? driver_.cuEventSynchronize(batch.event.get()) : batch.result;
+    const CUresult result = batch.event ? wait_for(driver_, batch.event.get()) : batch.result;
     for (CompletionHandler& handler : batch.handlers) {
       try {
         handler(result);

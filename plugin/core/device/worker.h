@@ -20,7 +20,7 @@ using CompletionHandler = std::function<void(CUresult)>;
 
 // One thread for a device's completions, started with the first of them. It waits on an event (a
 // host function of the stream would never be called after a fault) and sleeps when there is none.
-// See docs/plugin_invariants.md, 8, 14 and 18.
+// See docs/plugin_invariants.md, 8, 14, 18 and 23.
 class Worker {
  public:
   Worker(const Driver& driver, CUcontext context) : driver_(driver), context_(context) {}

@@ -30,6 +30,7 @@ void Exec::add(const BoundNode& node, Edges edges) {
 }
 
 void Exec::instantiate() {
+  const RelaxedCaptureScope relaxed(driver_);
   CUgraphExec exec = nullptr;
   const CUresult result = driver_.cuGraphInstantiateWithFlags(&exec, graph_.get(), 0);
   if (result == CUDA_ERROR_OUT_OF_MEMORY) {

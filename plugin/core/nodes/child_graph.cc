@@ -95,6 +95,7 @@ void ChildGraph::read(const Driver& driver, CUgraph graph) {
 }
 
 void Child::enqueue(const Driver& driver, CUstream stream) const {
+  const RelaxedCaptureScope relaxed(driver);
   CUgraphExec made = nullptr;
   JGE_CALL(driver, cuGraphInstantiateWithFlags, &made, graph->get(), 0);
   // Destroyed at once: the driver keeps an executable graph until it has run.

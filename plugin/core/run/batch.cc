@@ -29,13 +29,13 @@ std::byte* copy_parameter(const void* from, std::size_t size, std::byte* to) {
 }  // namespace
 
 inline bool Batch::order(std::span<const Access> accesses, Edges& edges) {
+  if (hazards_.size() == 0) {
+    limits_ = graph_limits(device_.info().compute_major, device_.info().compute_minor);
+  }
   if (concurrent_from_) {
     concurrent_.insert(concurrent_.end(), accesses.begin(), accesses.end());
     edges = hazards_.add_apart(accesses);
     return true;
-  }
-  if (hazards_.size() == 0) {
-    limits_ = graph_limits(device_.info().compute_major, device_.info().compute_minor);
   }
   const bool full = hazards_.size() >= std::uint32_t(limits_.max_ops) ||
                     hazards_.bytes() >= std::uint64_t(limits_.max_mb) * 1'000'000;

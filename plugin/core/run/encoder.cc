@@ -1,10 +1,12 @@
 // plugin/core/run/encoder.cc: gathers the nodes for one stream and commits them in batches.
 #include "core/run/encoder.h"
 
+#include <exception>
 #include <utility>
 
 #include "core/base/error.h"
 #include "core/base/range.h"
+#include "core/base/waiting.h"
 #include "core/sinks/capture_sink.h"
 #include "core/sinks/choice.h"
 #include "core/sinks/dot_sink.h"
@@ -76,19 +78,25 @@ void Encoder::end_capture(std::span<const Access> accesses) {
   CUgraph graph = nullptr;
   {
     std::lock_guard lock(mutex_);
-    if (!std::exchange(capturing_, false)) out_of_turn("no capture has begun");
-    JGE_CALL(device_.driver(), cuStreamEndCapture, capture_stream_.get(), &graph);
+    check(device_.driver(), take_capture(&graph), "cuStreamEndCapture");
   }
   append(std::make_shared<const ChildGraph>(device_.driver(), graph), accesses);
 }
 
 void Encoder::discard_capture() {
   std::lock_guard lock(mutex_);
-  if (!std::exchange(capturing_, false)) out_of_turn("no capture has begun");
   CUgraph graph = nullptr;
-  // An error inside has invalidated the capture; ending it is all that is left to do.
-  device_.driver().cuStreamEndCapture(capture_stream_.get(), &graph);
+  take_capture(&graph);
   const Graph discarded(device_.driver(), graph);
+}
+
+// Where the driver refuses to end the capture, as it does on another thread than the one that began
+// it, the capture goes with its stream.
+CUresult Encoder::take_capture(CUgraph* graph) {
+  if (!std::exchange(capturing_, false)) out_of_turn("no capture has begun");
+  const CUresult ended = device_.driver().cuStreamEndCapture(capture_stream_.get(), graph);
+  if (ended != CUDA_SUCCESS) capture_stream_.reset();
+  return ended;
 }
 
 void Encoder::run(ProgramOnDevices::OnDevice& program, std::span<void* const> buffers) {
@@ -118,9 +126,7 @@ std::span<void* const> Encoder::with_arena(const Program& program, std::span<voi
 
 void Encoder::add_completed_handler(CompletionHandler handler) {
   std::lock_guard lock(mutex_);
-  if (is_capturing(device_.driver(), stream_)) {
-    out_of_turn("a stream that is being captured completes nothing: add the handler afterwards");
-  }
+  reject_capture("completes nothing: add the handler afterwards");
   handlers_.push_back(std::move(handler));
 }
 
@@ -139,12 +145,22 @@ void Encoder::synchronize() {
     out_of_turn("a completion handler cannot synchronize an encoder of its device");
   }
   std::uint64_t batch = 0;
+  std::exception_ptr uncommitted;
   {
     std::lock_guard lock(mutex_);
-    commit_locked();
+    reject_capture("cannot be waited for: synchronize afterwards");
+    try {
+      commit_locked();
+    } catch (...) {
+      uncommitted = std::current_exception();
+    }
     batch = last_batch_;
   }
-  CUresult result = device_.driver().cuStreamSynchronize(stream_);
+  if (uncommitted) {
+    if (batch > 0) device_.worker().wait(batch);
+    std::rethrow_exception(uncommitted);
+  }
+  CUresult result = wait_for(device_.driver(), stream_);
   std::string said = result != CUDA_SUCCESS ? take_fault(device_.driver()) : "";
   if (batch > 0) device_.worker().wait(batch);
   {
@@ -164,12 +180,22 @@ void Encoder::synchronize() {
               result);
 }
 
+void Encoder::reject_capture(const std::string& why) const {
+  if (!is_capturing(device_.driver(), stream_)) return;
+  throw Error(Code::invalid_argument, "a stream that is being captured " + why,
+              CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+}
+
 void Encoder::commit_locked() {
   if (batch_.concurrent()) out_of_turn("a commit cannot fall inside a concurrent region");
-  if (!batch_.empty()) {
+  const bool completes = !handlers_.empty() || !temporaries_.empty();
+  if (completes || !batch_.empty()) {
     const Range range("commit");
     try {
-      batch_.hand_over(stream_);
+      if (completes) {
+        reject_capture("completes nothing: commit kept arrays and handlers before or afterwards");
+      }
+      if (!batch_.empty()) batch_.hand_over(stream_);
     } catch (const Error& error) {
       abandon(error.result() != CUDA_SUCCESS ? error.result() : CUDA_ERROR_UNKNOWN);
       throw;
@@ -189,7 +215,7 @@ void Encoder::abandon(CUresult result) {
   batch_.clear();
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
   device_.driver().cuStreamIsCapturing(stream_, &status);
-  if (status == CU_STREAM_CAPTURE_STATUS_NONE) device_.driver().cuStreamSynchronize(stream_);
+  if (status == CU_STREAM_CAPTURE_STATUS_NONE) wait_for(device_.driver(), stream_);
   notify(result, false);
 }
 

@@ -44,9 +44,9 @@ class Encoder {
   void end_concurrent();
 
   // Captures what is enqueued on the returned stream until the end, in which it becomes one node,
-  // or until it is discarded. Library code may take the stream. Throws Error (invalid_argument) out
-  // of turn, and whatever made the capture fail; the encoder is not capturing afterwards in any
-  // case.
+  // or until it is discarded. Library code may take the stream. It must end on the thread where it
+  // began, and may be discarded on any. Throws Error (invalid_argument) out of turn, and whatever
+  // made the capture fail; the encoder is not capturing afterwards in any case.
   CUstream begin_capture();
   void end_capture(std::span<const Access> accesses);
   void discard_capture();
@@ -61,16 +61,20 @@ class Encoder {
   // Keeps an object until all that was appended so far is done.
   void keep(std::shared_ptr<void> temporary);
 
-  // Hands all appended nodes to the stream.
+  // Hands all appended nodes to the stream, or to its capture. Throws Error (invalid_argument) if
+  // the stream is being captured and handlers or kept objects wait for the work.
   void commit();
 
-  // Commits, and waits until the work and its handlers are finished. Throws Error with what failed.
+  // Commits, and waits until the work and its handlers are finished, also if the commit fails.
+  // Throws Error with what failed; invalid_argument while the stream is being captured.
   void synchronize();
 
  private:
   template <class Node>
   void add(const Node& node, std::span<const Access> accesses);
   void commit_locked();
+  CUresult take_capture(CUgraph* graph);
+  void reject_capture(const std::string& why) const;
   void abandon(CUresult result);
   std::span<void* const> with_arena(const Program& program, std::span<void* const> buffers);
   void notify(CUresult result, bool with_event);

@@ -3,6 +3,7 @@
 
 #include "core/base/error.h"
 #include "core/base/options.h"
+#include "core/base/waiting.h"
 #include "core/sinks/capture_sink.h"
 #include "driver/cuda_driver.h"
 #include "driver/host_driver.h"
@@ -49,7 +50,7 @@ void Runtime::run_and_wait(ProgramOnDevices& program, int ordinal, std::span<voi
   ProgramOnDevices::OnDevice& here = program.on(on.device);
   PooledEncoder encoder = on.streams.borrow();
   encoder->run(here, buffers);
-  const CUresult result = driver_.cuStreamSynchronize(encoder->stream());
+  const CUresult result = wait_for(driver_, encoder->stream());
   if (result == CUDA_SUCCESS) return;
   const std::string said = take_fault(driver_);
   throw Error(Code::internal,

@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/base/stats.h"
+#include "core/base/waiting.h"
 
 namespace jge {
 
@@ -30,7 +31,6 @@ std::shared_ptr<Encoder> Streams::encoder(CUstream stream) {
 }
 
 void Streams::drop_unused() {
-  const RelaxedCaptureScope relaxed(device_.driver());  // its scratch memory is freed
   // An encoder in use may have nodes that are not committed yet.
   for (auto slot = std::prev(slots_.end()); slot != slots_.begin(); --slot) {
     if (slot->encoder.use_count() > 1) continue;
@@ -60,7 +60,7 @@ PooledEncoder Streams::borrow() {
 }
 
 PooledEncoder::~PooledEncoder() {
-  streams_.device_.driver().cuStreamSynchronize(owned_.stream.get());
+  wait_for(streams_.device_.driver(), owned_.stream.get());
   try {
     std::lock_guard lock(streams_.pool_mutex_);
     streams_.pool_.push_back(std::move(owned_));

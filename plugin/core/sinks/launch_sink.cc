@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/stats.h"
+#include "core/base/waiting.h"
 #include "core/sinks/unset_reads.h"
 
 namespace jge {
@@ -49,7 +50,7 @@ void LaunchSink::watch(const BoundNode& node) {
     driver_.expect(extents_of(*launch), unset_reads_);
   }
   if (launched_ > 0) return;
-  const CUresult result = driver_.cuStreamSynchronize(stream_);
+  const CUresult result = wait_for(driver_, stream_);
   if (result == CUDA_SUCCESS) return;
   throw Error(Code::internal,
               "work queued before " + name_of(node) + " failed: " + describe(driver_, result),
@@ -58,7 +59,7 @@ void LaunchSink::watch(const BoundNode& node) {
 
 // After it.
 void LaunchSink::settle(const BoundNode& node) {
-  const CUresult result = driver_.cuStreamSynchronize(stream_);
+  const CUresult result = wait_for(driver_, stream_);
   // Before a failure, which one of them may have caused.
   if (const auto reads = std::exchange(unset_reads_, nullptr)) {
     for (const UnsetRead& read : *reads) warn_of(name_of(node), read);

@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/base/stats.h"
+#include "core/base/waiting.h"
 #include "core/sinks/kernel_times.h"
 #include "core/sinks/launch_sink.h"
 
@@ -58,13 +59,14 @@ void TimedSink::finish() { run(); }
 
 void TimedSink::run() {
   if (labels_.empty()) return;
+  const RelaxedCaptureScope relaxed(driver_);
   CUgraphExec made = nullptr;
   JGE_CALL(driver_, cuGraphInstantiateWithFlags, &made, graph_.get(), 0);
   const GraphExec exec(driver_, made);
   JGE_CALL(driver_, cuGraphLaunch, exec.get(), stream_);
   count(stats().instantiations);
   count(stats().graph_launches);
-  const CUresult result = driver_.cuStreamSynchronize(stream_);
+  const CUresult result = wait_for(driver_, stream_);
   if (result != CUDA_SUCCESS) {
     const std::string said = take_fault(driver_);
     throw Error(Code::internal,

@@ -153,6 +153,7 @@ namespace api {
 CUresult cuGraphInstantiateWithFlags(CUgraphExec* handle, CUgraph graph_handle,
                                      unsigned long long flags) {
   current_context();
+  require_no_capture();
   Graph& graph = get<Graph>(graph_handle);
   constexpr unsigned long long known = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH |
                                        CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
@@ -183,6 +184,7 @@ CUresult cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
 }
 
 CUresult cuGraphExecDestroy(CUgraphExec handle) {
+  require_no_capture();
   const std::unique_ptr<Exec> exec(&get<Exec>(handle));
   --state().live.execs;
   return CUDA_SUCCESS;

@@ -123,6 +123,7 @@ CUresult cuMemAllocAsync(CUdeviceptr* pointer, std::size_t bytes, CUstream handl
   require(pointer && bytes > 0);
   Stream& stream = stream_of(handle);
   if (!capture_of(stream)) {
+    require_no_capture();
     *pointer = allocate(bytes);
     return CUDA_SUCCESS;
   }

@@ -178,6 +178,7 @@ CUresult cuStreamSynchronize(CUstream handle) {
   current_context();
   Stream& stream = stream_of(handle);
   require_not_capturing(stream);
+  require_no_capture();
   if (&stream == stream.context->legacy.get()) {  // waits for the blocking streams as well
     for (Stream* other : stream.context->streams) {
       if (other->blocking) push_wait(*stream.queue, other->queue);
