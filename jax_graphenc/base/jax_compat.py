@@ -1,11 +1,13 @@
-"""Differences between JAX's versions, and its one private name; each once, with its reason."""
+"""Where JAX's versions differ, and what has no public name: each once, with its reason."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from jax.extend import core
+from jax.interpreters import partial_eval
 
 
 def scan_arity(eqn: core.JaxprEqn) -> tuple[int, int]:
@@ -14,6 +16,74 @@ def scan_arity(eqn: core.JaxprEqn) -> tuple[int, int]:
         return eqn.params["num_consts"], eqn.params["num_carry"]
     consts, carry, _ = eqn.params["ft_in"].unpack()
     return len(consts), len(carry)
+
+
+def partial_eval_jaxpr(
+    jaxpr: core.ClosedJaxpr, unknown: Sequence[bool]
+) -> tuple[core.ClosedJaxpr, core.ClosedJaxpr, Sequence[bool], Sequence[Any]]:
+    """Splits a jaxpr by what depends on unknown operands.
+
+    Not public: ``jax.linearize`` splits only what it has differentiated itself.
+
+    Returns:
+        The known part, from known operands to known results and residuals; the unknown one, from
+        residuals and unknown operands to unknown results; which results are unknown; the residuals'
+        types.
+    """
+    from jax._src.interpreters.partial_eval import partial_eval_jaxpr_nounits
+
+    return partial_eval_jaxpr_nounits(jaxpr, unknown, instantiate=False)
+
+
+def batch_jaxpr(
+    jaxpr: core.ClosedJaxpr, axis: Any, mapped: Sequence[bool]
+) -> tuple[core.ClosedJaxpr, Sequence[bool]]:
+    """Maps a jaxpr over axis 0 of some operands.
+
+    Not public: ``jax.vmap`` has to be told which results have the axis.
+
+    Returns:
+        The jaxpr, and which of its results have the axis, the first.
+    """
+    from jax._src.interpreters.batching import batch_jaxpr as batch
+
+    made: tuple[core.ClosedJaxpr, Sequence[bool]] = batch(jaxpr, axis, mapped, False)
+    return made
+
+
+def let_policies_choose(
+    primitive: core.Primitive, param: str, derived: Callable[[dict[str, Any]], dict[str, Any]]
+) -> None:
+    """Lets a policy of ``jax.checkpoint`` choose whether a call's values are kept or made again.
+
+    The table of rules is public, the rule that splits a call is not.
+
+    Args:
+        primitive: of calls; a policy sees it as one operation.
+        param: that holds the closed jaxpr, which has no constants.
+        derived: from parameters to those of what is kept and of what is made again.
+    """
+    from jax._src.interpreters.partial_eval import closed_call_partial_eval_custom_rule as split
+
+    def update(*args: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        known, staged = args[-2:]
+        return derived(known), derived(staged)
+
+    def rule(policy: Any, unknown: Any, instantiated: Any, eqn: core.JaxprEqn) -> Any:
+        choice = policy(primitive, *(v.aval for v in eqn.invars), **eqn.params)
+        return split(param, update, _Always(choice), unknown, instantiated, eqn)
+
+    partial_eval.partial_eval_jaxpr_custom_rules[primitive] = rule
+
+
+@dataclass(frozen=True, slots=True)
+class _Always:
+    """A policy that gives every operation the same answer."""
+
+    choice: Any
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        return self.choice
 
 
 def hide_in_tracebacks(folder: str) -> None:
