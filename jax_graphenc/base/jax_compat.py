@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 from jax.extend import core
 from jax.interpreters import partial_eval
 
@@ -84,6 +85,33 @@ class _Always:
 
     def __call__(self, *_: Any, **__: Any) -> Any:
         return self.choice
+
+
+def let_checkify_in(
+    primitive: core.Primitive, param: str, call: Callable[..., Sequence[Any]]
+) -> None:
+    """Lets ``checkify`` add its checks inside a call primitive, as inside ``jax.jit``.
+
+    Not public: other primitives' rules are JAX's own. Since 0.12 a rule takes a context first.
+
+    Args:
+        primitive: of calls.
+        param: that holds the closed jaxpr.
+        call: from the jaxpr with checks, its operands and the other parameters to its results.
+    """
+    from jax._src import checkify
+
+    def rule(*args: Any, **params: Any) -> Any:
+        first = 0 if isinstance(args[0], checkify.Error) else 1
+        error, enabled, *operands = args[first:]
+        leaves, tree = jax.tree.flatten(error)
+        given = [*leaves, *operands]
+        checked, out_tree, _ = checkify.jaxpr_to_checkify_jaxpr(
+            *args[:first], params.pop(param), enabled, tree, *map(jax.typeof, given)
+        )
+        return jax.tree.unflatten(out_tree, call(checked, *given, **params))
+
+    checkify.error_checks[primitive] = rule
 
 
 def hide_in_tracebacks(folder: str) -> None:

@@ -35,7 +35,15 @@ class Traced:
 
 def trace(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Traced:
     """Traces a function of arrays, or of their types."""
-    return Traced(*_without_constants(jax.make_jaxpr(function)(*args, **kwargs)))
+    return traced(jax.make_jaxpr(function)(*args, **kwargs))
+
+
+def traced(closed: ClosedJaxpr) -> Traced:
+    """A jaxpr, whose constants become its first operands."""
+    jaxpr = closed.jaxpr.replace(
+        constvars=[], invars=[*closed.jaxpr.constvars, *closed.jaxpr.invars]
+    )
+    return Traced(ClosedJaxpr(jaxpr, ()), tuple(closed.consts))
 
 
 def split(mask: Sequence[bool], values: Sequence[Any]) -> tuple[list[Any], list[Any]]:
@@ -109,22 +117,10 @@ class Halves:
 def halves(jaxpr: ClosedJaxpr, unknown_operands: Mask) -> Halves:
     """Splits a function as JAX splits a jitted one, to evaluate a half and to defer the other."""
     known, unknown, unknown_results, residuals = partial_eval_jaxpr(jaxpr, unknown_operands)
-    without, constants = _without_constants(known)
-    short, places = _without_known(without, len(known.out_avals) - len(residuals))
-    return Halves(
-        Traced(short, constants),
-        Traced(*_without_constants(unknown)),
-        places,
-        tuple(unknown_results),
-    )
-
-
-def _without_constants(closed: ClosedJaxpr) -> tuple[ClosedJaxpr, tuple[Any, ...]]:
-    """A jaxpr that takes its constants before its operands, and the constants."""
-    jaxpr = closed.jaxpr.replace(
-        constvars=[], invars=[*closed.jaxpr.constvars, *closed.jaxpr.invars]
-    )
-    return ClosedJaxpr(jaxpr, ()), tuple(closed.consts)
+    whole = traced(known)
+    short, places = _without_known(whole.jaxpr, len(known.out_avals) - len(residuals))
+    now = Traced(short, whole.constants)
+    return Halves(now, traced(unknown), places, tuple(unknown_results))
 
 
 def _without_known(jaxpr: ClosedJaxpr, results: int) -> tuple[ClosedJaxpr, tuple[int, ...]]:
@@ -177,7 +173,7 @@ def batched(jaxpr: ClosedJaxpr, axis: Any, mapped: Mask) -> tuple[Traced, Mask]:
         The function, and which of its results have the axis.
     """
     closed, results = batch_jaxpr(jaxpr, axis, mapped)
-    return Traced(*_without_constants(closed)), tuple(results)
+    return traced(closed), tuple(results)
 
 
 @kept

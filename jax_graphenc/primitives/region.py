@@ -16,7 +16,7 @@ import jax
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Primitive
 from jax.interpreters import ad, batching, partial_eval, xla
 
-from jax_graphenc.base.jax_compat import let_policies_choose
+from jax_graphenc.base.jax_compat import let_checkify_in, let_policies_choose
 from jax_graphenc.primitives.derived import (
     Traced,
     batched,
@@ -26,6 +26,7 @@ from jax_graphenc.primitives.derived import (
     merge,
     pruned,
     split,
+    traced,
     transposed,
 )
 
@@ -152,6 +153,15 @@ def _batch(
 
 # The rule that also sees the axis: its name, for collectives, and its size, for no mapped operand.
 batching.fancy_primitive_batchers[region_p] = _batch
+
+# ---------------------------------------------------------------------- checks
+
+
+def _checked(jaxpr: ClosedJaxpr, *operands: Any, name: str, strict: bool) -> list[Any]:
+    return call_region(traced(jaxpr), *operands, name=name)
+
+
+let_checkify_in(region_p, "jaxpr", _checked)
 
 # ---------------------------------------------------------------------- dead code
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.experimental import io_callback
+from jax.experimental import checkify, io_callback
 from jax.extend.core import jaxprs_in_params
 from jax.interpreters import partial_eval
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
@@ -714,6 +714,42 @@ def test_the_mesh_axis_that_a_batch_is_spread_over():
         if eqn.primitive.name == "sharding_constraint"
     )
     assert spec[0] == "d"
+
+
+def test_checkify_checks_inside():
+    def divide(x):
+        return sine(x) / x
+
+    def look_up(x):
+        return product(x, x)[x.astype(int)[0] + 20]
+
+    def user_check(x):
+        checkify.check(jnp.all(x > 0), "not positive")
+        return sine(x)
+
+    def looped(x):
+        return jax.lax.fori_loop(0, 3, lambda _, u: divide(u), x)
+
+    def summed_gradient(f):
+        return jax.grad(lambda x: jnp.sum(f(x)))
+
+    def mapped(f):
+        return lambda x: jax.vmap(f)(x[None])
+
+    def checked(f):
+        error, out = checkify.checkify(f, errors=checkify.all_checks)(X - X[0])
+        message = error.get()
+        return message and message.partition(" at ")[0].partition("\n")[0], out
+
+    for f in (divide, look_up, user_check, looped):
+        for around in (lambda f: f, jax.jit, mapped, summed_gradient):
+            got, want = checked(around(jge.graph(f))), checked(around(jax.jit(f)))
+            assert (got[0], want[0] is None) == (want[0], False), f
+            check(got[1], want[1])
+    assert checkify.checkify(jge.graph(divide), errors=checkify.all_checks)(X)[0].get() is None
+    # The region stays one.
+    (params,) = regions(lambda x: checkify.checkify(jge.graph(user_check))(x)[1], X)
+    assert kernels(params["jaxpr"].jaxpr) == ["sine"]
 
 
 def test_disable_jit_calls_the_function_itself():
