@@ -114,6 +114,17 @@ def let_checkify_in(
     checkify.error_checks[primitive] = rule
 
 
+def of_arrays(jaxpr: core.ClosedJaxpr) -> core.ClosedJaxpr:
+    """A jaxpr without operations on types that are made of arrays, such as ``lax.custom_root``'s.
+
+    JAX has them since 0.12, and lowers them before anything else.
+    """
+    if not getattr(jaxpr, "is_high", False):
+        return jaxpr
+    lowered: core.ClosedJaxpr = partial_eval.lower_jaxpr2(jaxpr)  # type: ignore[attr-defined]
+    return lowered
+
+
 def hide_in_tracebacks(folder: str) -> None:
     """Makes JAX remove a folder's frames from tracebacks together with its own.
 

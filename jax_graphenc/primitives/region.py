@@ -16,7 +16,7 @@ import jax
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Primitive
 from jax.interpreters import ad, batching, partial_eval, xla
 
-from jax_graphenc.base.jax_compat import let_checkify_in, let_policies_choose
+from jax_graphenc.base.jax_compat import let_checkify_in, let_policies_choose, of_arrays
 from jax_graphenc.primitives.derived import (
     Traced,
     batched,
@@ -52,6 +52,13 @@ def _abstract_eval(*operands: Any, jaxpr: ClosedJaxpr, name: str, strict: bool) 
 
 
 region_p.def_effectful_abstract_eval(_abstract_eval)
+
+
+def _to_lojax(*operands: Any, jaxpr: ClosedJaxpr, name: str, strict: bool) -> list[Any]:
+    return call_region(traced(of_arrays(jaxpr)), *operands, name=name, strict=strict)
+
+
+region_p.to_lojax = _to_lojax  # type: ignore[method-assign]
 
 # ---------------------------------------------------------------------- derivatives
 
