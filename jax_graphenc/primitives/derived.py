@@ -14,6 +14,7 @@ import jax
 from jax.extend.core import ClosedJaxpr, Var, jaxpr_as_fun
 from jax.interpreters import partial_eval
 
+from jax_graphenc.base.jax_compat import batch_jaxpr, partial_eval_jaxpr
 from jax_graphenc.base.kept import kept
 
 Mask = tuple[bool, ...]
@@ -34,8 +35,14 @@ class Traced:
 
 def trace(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Traced:
     """Traces a function of arrays, or of their types."""
-    closed = jax.make_jaxpr(function)(*args, **kwargs)
-    jaxpr = closed.jaxpr.replace(constvars=[], invars=[*closed.constvars, *closed.invars])
+    return traced(jax.make_jaxpr(function)(*args, **kwargs))
+
+
+def traced(closed: ClosedJaxpr) -> Traced:
+    """A jaxpr, whose constants become its first operands."""
+    jaxpr = closed.jaxpr.replace(
+        constvars=[], invars=[*closed.jaxpr.constvars, *closed.jaxpr.invars]
+    )
     return Traced(ClosedJaxpr(jaxpr, ()), tuple(closed.consts))
 
 
@@ -64,57 +71,56 @@ def depends(jaxpr: ClosedJaxpr, operands: Mask) -> Mask:
     return tuple(isinstance(v, Var) and v in reached for v in jaxpr.jaxpr.outvars)
 
 
-@dataclass(frozen=True, slots=True)
-class Linearized:
-    """A derivative, split into what needs no tangent and what is linear in them.
-
-    Attributes:
-        forward: from operands to results and residuals.
-        linear: from residuals and tangents to tangents.
-        places: where each of the linear part's residuals is in ``[*constants, *operands, *results,
-            *residuals]`` of the forward part.
-    """
-
-    forward: Traced
-    linear: Traced
-    places: tuple[int, ...]
-
-
 @kept
-def linearized(jaxpr: ClosedJaxpr, nonzero: Mask, differentiable: Mask) -> Linearized:
-    """Differentiates a function.
+def differentiated(jaxpr: ClosedJaxpr, nonzero: Mask, differentiable: Mask) -> Traced:
+    """From operands and tangents to results and tangents.
 
     Args:
         jaxpr: the function.
-        nonzero: the operands whose tangents are not zero, and which the linear part takes.
+        nonzero: the operands whose tangents are not zero, and are taken.
         differentiable: the results whose tangents are wanted.
     """
     function = jaxpr_as_fun(jaxpr)
-    trees = []
+    tangent_avals = [aval.to_tangent_aval() for aval in split(nonzero, jaxpr.in_avals)[0]]
 
-    def forward(*operands: Any) -> tuple[list[Any], list[Any]]:
+    def jvp(operands: Any, tangents: Any) -> tuple[list[Any], list[Any]]:
         varied, fixed = split(nonzero, operands)
 
         def of_varied(*varied: Any) -> tuple[list[Any], list[Any]]:
             return split(differentiable, function(*merge(nonzero, varied, fixed)))
 
-        results, linear, others = jax.linearize(of_varied, *varied, has_aux=True)
-        # jax.linearize returns a tree_util.Partial: its leaves are the residuals.
-        residuals, tree = jax.tree.flatten(linear)
-        trees.append(tree)
-        return merge(differentiable, results, others), residuals
+        results, tangents_out, others = jax.jvp(of_varied, varied, tangents, has_aux=True)
+        return merge(differentiable, results, others), tangents_out
 
-    traced = trace(forward, *jaxpr.in_avals)
-    residual_avals = traced.jaxpr.out_avals[len(jaxpr.out_avals) :]
-    tangent_avals = [aval.to_tangent_aval() for aval in split(nonzero, jaxpr.in_avals)[0]]
+    return trace(jvp, jaxpr.in_avals, tangent_avals)
 
-    def linear(residuals: Any, tangents: Any) -> Any:
-        return jax.tree.unflatten(trees[0], residuals)(*tangents)
 
-    short, places = _without_known(traced.jaxpr, len(jaxpr.out_avals))
-    return Linearized(
-        Traced(short, traced.constants), trace(linear, residual_avals, tangent_avals), places
-    )
+@dataclass(frozen=True, slots=True)
+class Halves:
+    """A function, split into what its known operands are enough for and the rest.
+
+    Attributes:
+        known: from the known operands to the known results and residuals.
+        unknown: from residuals and the other operands to the other results.
+        places: where each residual is in ``[*constants, *operands, *results, *residuals]`` of the
+            known half.
+        unknown_results: which results the other ones are.
+    """
+
+    known: Traced
+    unknown: Traced
+    places: tuple[int, ...]
+    unknown_results: Mask
+
+
+@kept
+def halves(jaxpr: ClosedJaxpr, unknown_operands: Mask) -> Halves:
+    """Splits a function as JAX splits a jitted one, to evaluate a half and to defer the other."""
+    known, unknown, unknown_results, residuals = partial_eval_jaxpr(jaxpr, unknown_operands)
+    whole = traced(known)
+    short, places = _without_known(whole.jaxpr, len(known.out_avals) - len(residuals))
+    now = Traced(short, whole.constants)
+    return Halves(now, traced(unknown), places, tuple(unknown_results))
 
 
 def _without_known(jaxpr: ClosedJaxpr, results: int) -> tuple[ClosedJaxpr, tuple[int, ...]]:
@@ -155,23 +161,19 @@ def transposed(jaxpr: ClosedJaxpr, linear: Mask, cotangent_avals: tuple[Any, ...
 
 
 @kept
-def batched(
-    jaxpr: ClosedJaxpr, avals: tuple[Any, ...], mapped: Mask, size: int, name: Any, spmd_name: Any
-) -> Traced:
-    """Maps over axis 0 of some operands, and of the results that may depend on them."""
+def batched(jaxpr: ClosedJaxpr, axis: Any, mapped: Mask) -> tuple[Traced, Mask]:
+    """Maps over axis 0 of some operands.
 
-    def axes(mask: Mask) -> list[int | None]:
-        return [0 if m else None for m in mask]
+    Args:
+        jaxpr: the function.
+        axis: as JAX gives it to a batching rule.
+        mapped: which operands have the axis.
 
-    function = jax.vmap(
-        lambda *operands: jaxpr_as_fun(jaxpr)(*operands),
-        in_axes=axes(mapped),
-        out_axes=axes(depends(jaxpr, mapped)),
-        axis_name=name,
-        axis_size=size,
-        spmd_axis_name=spmd_name,
-    )
-    return trace(function, *avals)
+    Returns:
+        The function, and which of its results have the axis.
+    """
+    closed, results = batch_jaxpr(jaxpr, axis, mapped)
+    return traced(closed), tuple(results)
 
 
 @kept

@@ -16,14 +16,17 @@ import jax
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Primitive
 from jax.interpreters import ad, batching, partial_eval, xla
 
+from jax_graphenc.base.jax_compat import let_checkify_in, let_policies_choose, of_arrays
 from jax_graphenc.primitives.derived import (
     Traced,
     batched,
     depends,
-    linearized,
+    differentiated,
+    halves,
     merge,
     pruned,
     split,
+    traced,
     transposed,
 )
 
@@ -50,6 +53,13 @@ def _abstract_eval(*operands: Any, jaxpr: ClosedJaxpr, name: str, strict: bool) 
 
 region_p.def_effectful_abstract_eval(_abstract_eval)
 
+
+def _to_lojax(*operands: Any, jaxpr: ClosedJaxpr, name: str, strict: bool) -> list[Any]:
+    return call_region(traced(of_arrays(jaxpr)), *operands, name=name, strict=strict)
+
+
+region_p.to_lojax = _to_lojax  # type: ignore[method-assign]
+
 # ---------------------------------------------------------------------- derivatives
 
 
@@ -60,11 +70,6 @@ def _has_tangent(aval: Any) -> bool:
 def _jvp(
     primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: ClosedJaxpr, name: str, strict: bool
 ) -> tuple[list[Any], list[Any]]:
-    """A region for the results and residuals, and a linear one for the tangents.
-
-    Only the second has tangents, so that JAX needs no rule of ours to evaluate the first and defer
-    the second: in reverse mode, scan, checkpoint and jit.
-    """
     nonzero = tuple(type(t) is not ad.Zero for t in tangents)
     differentiable = tuple(
         d and _has_tangent(aval)
@@ -73,16 +78,39 @@ def _jvp(
     zeros = [ad.Zero(aval.to_tangent_aval()) for aval in jaxpr.out_avals]
     if not any(differentiable):
         return region_p.bind(*primals, jaxpr=jaxpr, name=name, strict=strict), zeros
-    made = linearized(jaxpr, nonzero, differentiable)
-    out = call_region(made.forward, *primals, name=name)
-    known = [*made.forward.constants, *primals, *out]
-    residuals = [known[place] for place in made.places]
+    made = differentiated(jaxpr, nonzero, differentiable)
     given = split(nonzero, tangents)[0]
-    tangents_out = call_region(made.linear, *residuals, *given, name=f"jvp({name})")
-    return out[: len(zeros)], merge(differentiable, tangents_out, split(differentiable, zeros)[1])
+    out = call_region(made, *primals, *given, name=f"jvp({name})")
+    count = len(zeros)
+    return out[:count], merge(differentiable, out[count:], split(differentiable, zeros)[1])
 
 
 ad.primitive_jvps[region_p] = _jvp
+
+
+def _partial_eval(
+    trace: Any, *tracers: Any, jaxpr: ClosedJaxpr, name: str, strict: bool
+) -> list[Any]:
+    """A region that is evaluated now, and a deferred one: in reverse mode, of the tangents."""
+    unknown = tuple(not tracer.is_known() for tracer in tracers)
+    made = halves(jaxpr, unknown)
+    others, known = split(unknown, tracers)
+    operands = [tracer.pval.get_known() for tracer in known]
+    results = call_region(made.known, *operands, name=_without_tangents(name))
+    values = [*made.known.constants, *operands, *results]
+    residuals = [values[place] for place in made.places]
+    params = {"jaxpr": made.unknown.jaxpr, "name": name, "strict": False}
+    operands = [*made.unknown.constants, *residuals, *others]
+    deferred = trace.default_process_primitive(region_p, operands, params)
+    return merge(made.unknown_results, deferred, results[: made.unknown_results.count(False)])
+
+
+def _without_tangents(name: str) -> str:
+    return name[len("jvp(") : -1] if name.startswith("jvp(") else name
+
+
+partial_eval.custom_partial_eval_rules[region_p] = _partial_eval
+let_policies_choose(region_p, "jaxpr", lambda params: {**params, "strict": False})
 
 
 def _transpose(
@@ -125,14 +153,22 @@ def _batch(
         x if d is None else jax.numpy.moveaxis(x, d, 0) for x, d in zip(operands, dims, strict=True)
     ]
     mapped = tuple(d is not None for d in dims)
-    avals = tuple(map(jax.typeof, moved))
-    made = batched(jaxpr, avals, mapped, axis.size, axis.name, axis.spmd_name)
+    made, results_mapped = batched(jaxpr, axis, mapped)
     results = call_region(made, *moved, name=name)
-    return results, [0 if d else None for d in depends(jaxpr, mapped)]
+    return results, [0 if m else None for m in results_mapped]
 
 
 # The rule that also sees the axis: its name, for collectives, and its size, for no mapped operand.
 batching.fancy_primitive_batchers[region_p] = _batch
+
+# ---------------------------------------------------------------------- checks
+
+
+def _checked(jaxpr: ClosedJaxpr, *operands: Any, name: str, strict: bool) -> list[Any]:
+    return call_region(traced(jaxpr), *operands, name=name)
+
+
+let_checkify_in(region_p, "jaxpr", _checked)
 
 # ---------------------------------------------------------------------- dead code
 

@@ -12,6 +12,7 @@ import jax
 from jax.extend import core
 from jax.interpreters import mlir
 
+from jax_graphenc.base.jax_compat import of_arrays
 from jax_graphenc.devices.target import NoGpuError, target_of
 from jax_graphenc.primitives import partitioning
 from jax_graphenc.primitives.kernel import kernel_p
@@ -51,7 +52,7 @@ def with_programs(platform: str, jaxpr: core.ClosedJaxpr, name: str) -> core.Clo
     except NoGpuError as error:
         raise RuntimeError(f"region '{name}' cannot be lowered for CUDA: {error}") from None
     with _collector_paused():
-        return Rewriter(name, target).rewrite(jaxpr)
+        return Rewriter(name, target).rewrite(of_arrays(jaxpr))
 
 
 @contextlib.contextmanager

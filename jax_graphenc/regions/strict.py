@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from jax.extend import core, source_info_util
 
 from jax_graphenc.base.errors import GraphBreakError
+from jax_graphenc.base.jax_compat import of_arrays
 from jax_graphenc.regions.cost import Cost
 from jax_graphenc.regions.equations import Kind
 from jax_graphenc.regions.flatten import FlatEquation
@@ -23,7 +24,7 @@ def check_whole(jaxpr: core.ClosedJaxpr, name: str, max_unrolled_nodes: int) -> 
         GraphBreakError: naming each operation that must run between kernels, and where it is
             written.
     """
-    cut = partition(jaxpr, max_unrolled_nodes)
+    cut = partition(of_arrays(jaxpr), max_unrolled_nodes)
     loops = [e.kind is Kind.FOREIGN and holds_kernel(e.eqn) for e in cut.equations]
     kernels = [loop or e.kind is Kind.KERNEL for e, loop in zip(cut.equations, loops, strict=True)]
     inside = between([e.eqn for e in cut.equations], kernels)

@@ -449,6 +449,20 @@ def test_sums_of_cotangents_do_not_split():
     np.testing.assert_allclose(gradient(X, ONE), 81 * ONE)
 
 
+def test_a_derivative_in_forward_mode_is_one_program():
+    with_axpy = kernel("axpy", out_shape=lambda x, *_, **__: x)
+    with_axpy.defjvp(
+        lambda p, t, *, a, n: (with_axpy(*p, a=a, n=n), with_axpy(*t, a=a, n=n)),
+    )
+
+    def chain(x):
+        for _ in range(5):
+            x = with_axpy(x, x, a=0.5, n=x.size)
+        return x
+
+    assert calls(lambda x: jax.jvp(jge.graph(chain), (x,), (x,)), X)[0] == 1
+
+
 def test_results_that_are_arguments_views_or_repeated():
     def f(x, y):
         made = axpy(x, y)

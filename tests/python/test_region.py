@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.experimental import io_callback
+from jax.experimental import checkify, io_callback
 from jax.extend.core import jaxprs_in_params
 from jax.interpreters import partial_eval
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
@@ -478,9 +478,12 @@ def test_integers_and_keys_have_no_tangents(wrap):
 def test_tangents_and_cotangents_that_are_zero_stay_symbolic():
     region = jge.graph(lambda x, y: (cosine(x), cosine(y), axpy(x, y, a=2.0)))
     # With respect to x alone the second result has no tangent.
-    forward, linear = regions(lambda x: jax.jvp(lambda x: region(x, Y), (x,), (x,)), X)
+    (both,) = regions(lambda x: jax.jvp(lambda x: region(x, Y), (x,), (x,)), X)
+    assert len(both["jaxpr"].out_avals) == 3 + 2
+    forward, linear = regions(lambda x: jax.linearize(lambda x: region(x, Y), x)[1](x), X)
     assert len(linear["jaxpr"].out_avals) == 2
-    assert (forward["name"], linear["name"]) == ("<lambda>", "jvp(<lambda>)")
+    names = [params["name"] for params in (both, forward, linear)]
+    assert names == ["jvp(<lambda>)", "<lambda>", "jvp(<lambda>)"]
     _, tangents = jax.jvp(lambda x: region(x, Y), (X,), (X,))
     check(tangents, (-jnp.sin(X) * X, jnp.zeros(8), 2 * X))
     # With no tangent at all there is one region, the first.
@@ -536,6 +539,55 @@ def test_residuals_that_are_known_already_are_no_results():
     extra = forward["jaxpr"].out_avals[3:]
     assert len(extra) == 2  # t and 2 x
     check(jax.grad(loss(region))(X), jax.grad(loss(f(jnp.sin, jnp.multiply)))(X))
+
+
+@jax.custom_jvp
+def wrong(x):
+    return jnp.sin(x)
+
+
+# Not the derivative, so that it shows where it is used.
+wrong.defjvp(lambda x, t: (wrong(*x), 3 * jnp.cos(x[0]) * t[0]))
+wrong_kernel = make("sine")
+wrong_kernel.defjvp(lambda x, t: (wrong_kernel(*x), x[0] * t[0]))
+
+WRONG = {
+    "plain": lambda x: wrong(wrong(x)),
+    "kernel": lambda x: jax.lax.fori_loop(0, 3, lambda _, u: wrong_kernel(u), x),
+    "fori_loop": lambda x: jax.lax.fori_loop(0, 3, lambda _, u: wrong(u), x),
+    "while_loop": lambda x: jax.lax.while_loop(
+        lambda c: c[0] < 3, lambda c: (c[0] + 1, wrong(c[1])), (0, x)
+    )[1],
+    "cond": lambda x: jax.lax.cond(x[0] > 0, lambda x: wrong(wrong(x)), jnp.cos, x),
+    "checkpoint": jax.checkpoint(lambda x: jax.lax.fori_loop(0, 3, lambda _, u: wrong(u), x)),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_rules_that_are_not_the_derivative_hold_as_in_jit(name):
+    def tangent(f):
+        return lambda x: jax.jvp(f, (x,), (x,))[1]
+
+    def again(f):
+        return lambda x: jax.lax.scan(lambda c, _: (f(c), None), x, None, 2)[0]
+
+    def all_of(f):
+        forward = [
+            jax.jacfwd(jax.jacfwd(f)),
+            jax.jacfwd(jax.jacfwd(again(f))),
+            jax.jacfwd(jax.jacfwd(jax.checkpoint(f))),
+        ]
+        reverse = [
+            lambda x: jax.jvp(lambda x: jax.linearize(f, x)[1](x), (x,), (x,)),
+            jax.hessian(lambda x: jnp.sum(f(x))),
+            jax.grad(lambda x: jnp.sum(tangent(f)(x))),
+            jax.grad(lambda x: jnp.sum(again(tangent(f))(x))),
+        ]
+        # JAX does not differentiate a while_loop in reverse, and loses the kernel's rule there.
+        chosen = forward if name in ("while_loop", "kernel") else forward + reverse
+        return jax.jit(lambda x: [transform(x) for transform in chosen])
+
+    check(all_of(jge.graph(WRONG[name]))(X), all_of(jax.jit(WRONG[name]))(X))
 
 
 def kernels(jaxpr):
@@ -662,6 +714,42 @@ def test_the_mesh_axis_that_a_batch_is_spread_over():
         if eqn.primitive.name == "sharding_constraint"
     )
     assert spec[0] == "d"
+
+
+def test_checkify_checks_inside():
+    def divide(x):
+        return sine(x) / x
+
+    def look_up(x):
+        return product(x, x)[x.astype(int)[0] + 20]
+
+    def user_check(x):
+        checkify.check(jnp.all(x > 0), "not positive")
+        return sine(x)
+
+    def looped(x):
+        return jax.lax.fori_loop(0, 3, lambda _, u: divide(u), x)
+
+    def summed_gradient(f):
+        return jax.grad(lambda x: jnp.sum(f(x)))
+
+    def mapped(f):
+        return lambda x: jax.vmap(f)(x[None])
+
+    def checked(f):
+        error, out = checkify.checkify(f, errors=checkify.all_checks)(X - X[0])
+        message = error.get()
+        return message and message.partition(" at ")[0].partition("\n")[0], out
+
+    for f in (divide, look_up, user_check, looped):
+        for around in (lambda f: f, jax.jit, mapped, summed_gradient):
+            got, want = checked(around(jge.graph(f))), checked(around(jax.jit(f)))
+            assert (got[0], want[0] is None) == (want[0], False), f
+            check(got[1], want[1])
+    assert checkify.checkify(jge.graph(divide), errors=checkify.all_checks)(X)[0].get() is None
+    # The region stays one.
+    (params,) = regions(lambda x: checkify.checkify(jge.graph(user_check))(x)[1], X)
+    assert kernels(params["jaxpr"].jaxpr) == ["sine"]
 
 
 def test_disable_jit_calls_the_function_itself():

@@ -155,6 +155,13 @@ def test_a_region_is_what_jit_is(name):
     check(all_of(jge.graph(f))(X, XS), want)
 
 
+def test_a_solver_in_a_strict_region_is_looked_into():
+    region = jge.graph(FUNCTIONS["custom_root"])
+    assert jge.explain(region, X).programs
+    with pytest.raises(jge.GraphBreakError, match="scan, a loop or branch"):
+        jge.graph(lambda x: FUNCTIONS["custom_root"](twice(x)), strict=True)(X)
+
+
 @pytest.mark.parametrize("name", SOLVERS)
 def test_solvers(name):
     f = SOLVERS[name]
