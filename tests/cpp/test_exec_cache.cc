@@ -5,15 +5,15 @@
 #include "core/base/stats.h"
 #include "core/graphs/exec_cache.h"
 #include "driver/host_driver.h"
+#include "host_session.h"
 #include "program_fixture.h"
 
 namespace jge::test {
 namespace {
 
 // Kernels do not run for a scope: only what is made and launched is of interest.
-struct WithoutExecution {
+struct WithoutExecution : Switches {
   WithoutExecution() { host::set_execution(false); }
-  ~WithoutExecution() { host::set_execution(true); }
 };
 
 // What calls add to the counters.
