@@ -28,6 +28,7 @@ READ_AT_EXECUTION = {
 READ_WHEN_TRACED = {
     "debug": (True, False),
     "time_kernels": (True, False),
+    "use_command_buffers": (True, False),
     "scratch_reuse": ("path", "order", "never"),
     "max_unrolled_nodes": (1, 10, 4096),
     "max_batch_nodes": (1, 256),
