@@ -1,7 +1,7 @@
 """The program size from which XLA's command buffers cost more than they save.
 
 The same programs, captured by XLA and not, alone and beside operations of XLA's, which captures
-only five or more in a row. The package's choice is ``custom_call.is_large``.
+only five or more in a row. The package's choice is ``custom_call.stays_out``.
 """
 
 from __future__ import annotations

@@ -113,6 +113,7 @@ KINDS = {
     "max_ops_per_graph": _LIMIT,
     "max_mb_per_graph": _LIMIT,
     "use_graphs": _SWITCH,
+    "use_command_buffers": _SWITCH,
     "graph_cache_size": _SIZE,
     "graph_after": _COUNT,
     "save_dot": _FOLDER,

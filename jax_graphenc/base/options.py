@@ -36,7 +36,11 @@ class Options:
             takes the table's value. Read at each execution.
         use_graphs: replay several nodes as an executable graph instead of launching each. Read at
             each execution.
-        graph_cache_size: executable graphs kept per device. Read at each execution.
+        use_command_buffers: let XLA gather lone kernels and small regions with its own operations
+            into its graphs, which it captures. ``False`` where another thread's operations, such
+            as allocations of another library, invalidate a capture. Read when a call is lowered.
+        graph_cache_size: nodes of the executable graphs kept per device. What does not fit is
+            launched node by node, until it is used more than what is kept. Read at each execution.
         graph_after: how often a graph is launched node by node before it is instantiated.
             Instantiating costs about twice a launch. Read at each execution.
         save_dot: folder for a drawing of every committed batch: numbered Graphviz files with the
@@ -67,7 +71,8 @@ class Options:
     max_ops_per_graph: int | None = None
     max_mb_per_graph: int | None = None
     use_graphs: bool = True
-    graph_cache_size: int = 400
+    use_command_buffers: bool = True
+    graph_cache_size: int = 1 << 18
     graph_after: int = 1
     save_dot: Path | None = None
     time_driver_calls: bool = False
@@ -86,6 +91,7 @@ _COMPILED_IN = (
     "max_unrolled_nodes",
     "scratch_reuse",
     "cuda_targets",
+    "use_command_buffers",
     "debug",
     "time_kernels",
 )

@@ -12,6 +12,7 @@ import numpy as np
 from jax.interpreters import mlir
 
 from jax_graphenc import _core
+from jax_graphenc.base.options import current as current_options
 from jax_graphenc.calls.call import KernelCall
 from jax_graphenc.programs import program
 from jax_graphenc.programs.builder import ProgramBuilder
@@ -56,12 +57,12 @@ def program_of(
     """
     builder = ProgramBuilder(call.label)
     made = builder.build(builder.launch(call, kernel, list(map(builder.argument, sizes))))
-    return made, call.observed.uncaptured or is_large(made)
+    return made, call.observed.uncaptured or stays_out(made)
 
 
-def is_large(made: program.Program) -> bool:
-    """Whether our encoder replays a program better than XLA's command buffers, which it leaves."""
-    return len(made.nodes) >= _UNCAPTURED_NODES
+def stays_out(made: program.Program) -> bool:
+    """Whether a program leaves XLA's command buffers: by the option, or since ours are better."""
+    return len(made.nodes) >= _UNCAPTURED_NODES or not current_options().use_command_buffers
 
 
 def emit(

@@ -14,7 +14,7 @@ from jax_graphenc.primitives.program import program_p
 from jax_graphenc.programs import program
 from jax_graphenc.programs.builder import ProgramBuilder
 from jax_graphenc.programs.compiled_call import compile_for
-from jax_graphenc.programs.custom_call import is_large
+from jax_graphenc.programs.custom_call import stays_out
 from jax_graphenc.regions.equations import Kind
 from jax_graphenc.regions.jaxprs import closed, has_kernel, holds_kernel, is_jaxpr
 from jax_graphenc.regions.partition import Partition, Stage, partition
@@ -105,7 +105,7 @@ class Rewriter:
             {
                 "program": made,
                 "results": tuple(v.aval for v in outvars),
-                "uncaptured": any(call.observed.uncaptured for call in calls) or is_large(made),
+                "uncaptured": any(call.observed.uncaptured for call in calls) or stays_out(made),
             },
             core.no_effects,
             stage.equations[0].eqn.source_info,

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/kept_vector.h"
 #include "core/run/runtime.h"
 #include "xla/ffi/api/ffi.h"
 
@@ -108,15 +109,14 @@ void check_sizes(const Program& program, std::span<const std::uint64_t> sizes,
   }
 }
 
+// The addresses of a call, arguments before results.
+using Addresses = KeptVector<void*, struct AddressesOfCall>;
+
 template <class Platform>
 std::span<void* const> collect(State<Platform>& state, ffi::RemainingArgs arguments,
-                               ffi::RemainingRets results) {
-  // Kept between calls, so that a warm call allocates nothing.
-  thread_local std::vector<void*> buffers;
-  thread_local std::vector<std::uint64_t> sizes;
+                               ffi::RemainingRets results, std::vector<void*>& buffers) {
+  std::vector<std::uint64_t> sizes;
   const bool check = !state.sizes_checked.load(std::memory_order_relaxed);
-  buffers.clear();
-  sizes.clear();
   const auto add = [&](const ffi::AnyBuffer& buffer) {
     buffers.push_back(buffer.untyped_data());
     if (check) sizes.push_back(buffer.size_bytes());
@@ -133,7 +133,8 @@ std::span<void* const> collect(State<Platform>& state, ffi::RemainingArgs argume
 ffi::Error execute_cuda(CUstream stream, std::int32_t ordinal, State<Cuda>* state,
                         ffi::RemainingArgs arguments, ffi::RemainingRets results) {
   return guarded([&] {
-    const auto buffers = collect(*state, arguments, results);
+    Addresses addresses;
+    const auto buffers = collect(*state, arguments, results, addresses.values);
     cuda_runtime().run(state->program, ordinal, stream, buffers);
   });
 }
@@ -142,7 +143,8 @@ ffi::Error execute_cuda(CUstream stream, std::int32_t ordinal, State<Cuda>* stat
 ffi::Error execute_cpu(std::int32_t ordinal, State<Cpu>* state, ffi::RemainingArgs arguments,
                        ffi::RemainingRets results) {
   return guarded([&] {
-    const auto buffers = collect(*state, arguments, results);
+    Addresses addresses;
+    const auto buffers = collect(*state, arguments, results, addresses.values);
     host_runtime().run_and_wait(state->program, ordinal, buffers);
   });
 }

@@ -72,7 +72,7 @@ class OptionsScope {
     o.debug = false;
     o.time_kernels = false;
     o.use_graphs = true;
-    o.graph_cache_size = 400;
+    o.graph_cache_size = 1 << 18;
     o.graph_after = 1;
   }
   OptionsScope(const OptionsScope&) = delete;

@@ -185,7 +185,7 @@ def enc():
     program=st.lists(actions, max_size=8),
     again=st.integers(1, 3),
     ops=st.integers(1, 12),
-    size=st.integers(1, 8),
+    size=st.integers(1, 60),
     after=st.integers(0, 2),
     seed=st.one_of(st.none(), st.integers(0, 2**32)),
 )

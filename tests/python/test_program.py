@@ -215,7 +215,7 @@ def test_random_programs_equal_sequential_execution(buffers, data):
             max_size=30,
         )
     )
-    limit, size = data.draw(st.tuples(st.integers(1, 12), st.integers(1, 8)))
+    limit, size = data.draw(st.tuples(st.integers(1, 12), st.integers(1, 60)))
     inputs = [np.full(SIZE, float(i), np.float32) for i in range(buffers)]
     arrays, nodes = list(inputs), []
     for step in steps:

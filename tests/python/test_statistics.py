@@ -91,6 +91,19 @@ def test_nothing_is_timed_unless_asked():
     assert "jge.options(time_kernels=True)" in str(jge.kernel_times())
 
 
+def test_an_option_keeps_kernels_out_of_xlas_command_buffers():
+    split = jge.graph(lambda x: double(jax.numpy.sort(double(x))))
+    for run in (jax.jit(lambda x: double(x) + 1), jax.jit(split), jax.jit(jax.vmap(double))):
+        x = np.stack([X, X])
+        assert "uncaptured" not in run.lower(x).as_text()
+        with jge.options(use_command_buffers=False):
+            text = run.lower(x).as_text()
+            assert "@jax_graphenc.uncaptured_program.v1" in text
+            assert "@jax_graphenc.program.v1" not in text
+            assert all(program.uncaptured for program in jge.explain(run, x).programs)
+        assert "uncaptured" not in run.lower(x).as_text()
+
+
 @pytest.mark.usefixtures("timed")
 def test_times_print_as_a_table():
     jax.block_until_ready(slow(double(X)))

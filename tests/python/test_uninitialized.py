@@ -53,6 +53,13 @@ def make(outputs=2, **definition):
     return jge.cuda_kernel(SOURCE, "k", out_shape=shapes, grid=2, block=32, **definition)
 
 
+def make_add():
+    source = """extern "C" __global__ void add(const float* x, float* y) {
+      y[threadIdx.x] = x[threadIdx.x] + 1;
+    }"""
+    return jge.cuda_kernel(source, "add", out_shape=lambda x: x, grid=1, block=64)
+
+
 @pytest.fixture(scope="module")
 def kernel():
     return make()
@@ -155,6 +162,70 @@ def test_a_warning_names_a_file_and_comes_before_an_error(tmp_path):
     ):
         jax.block_until_ready(gather(X))
     assert (caught[0].filename, caught[0].lineno) == (str(path), 2)
+
+
+def test_a_hook_may_call_kernels(kernel):
+    """On the thread and in the midst of the call that it is told of."""
+    add = make_add()
+    many = jax.jit(jge.graph(lambda *xs: [add(x) for x in xs]))
+    inputs = [np.full(64, i, np.float32) for i in range(40)]
+
+    @jax.jit
+    @jge.graph
+    def outer(x):
+        y, z = kernel(x, n=7)
+        for _ in range(7):
+            x = add(x)
+        return y, z, x
+
+    jax.block_until_ready(many(*inputs))
+    inside = []
+
+    def hook(*_, **__):
+        inside.append(many(*inputs))
+        jax.block_until_ready(inside[-1])
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        jax.block_until_ready(outer(X))
+        warnings.simplefilter("always")
+        warnings.showwarning = hook
+        got = jax.block_until_ready(outer(X))
+    np.testing.assert_array_equal(got[0], np.ones_like(X))
+    np.testing.assert_array_equal(got[2], X + 7)
+    assert inside
+    for out, x in zip(inside[0], inputs, strict=True):
+        np.testing.assert_array_equal(out, x + 1)
+
+
+def test_a_hook_that_calls_kernels_leaves_the_error_as_it_is():
+    source = (
+        'extern "C" __global__ void beyond(const float* x, float* y) {\n'
+        "  y[threadIdx.x] += x[threadIdx.x + 1000];\n}\n"
+    )
+    beyond = jge.cuda_kernel(source, "beyond", out_shape=lambda x: x, grid=1, block=1)
+    add = make_add()
+    jax.block_until_ready(add(X))
+    inside = []
+
+    def hook(*_, **__):
+        inside.append(np.asarray(add(X)))
+        with pytest.raises(jax.errors.JaxRuntimeError, match="'other'"):
+            jax.block_until_ready(other(X))
+
+    other = jge.cuda_kernel(
+        source.replace("beyond", "other").replace("+=", "="),
+        "other",
+        out_shape=lambda x: x,
+        grid=1,
+        block=1,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = hook
+        with pytest.raises(jax.errors.JaxRuntimeError, match=r"<beyond>:2: reads 4 bytes"):
+            jax.block_until_ready(beyond(X))
+    np.testing.assert_array_equal(inside[0], X + 1)
 
 
 def test_several_threads_are_told_at_once(kernel):

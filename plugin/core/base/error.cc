@@ -44,6 +44,17 @@ std::string explain_sticky(CUresult result) {
          "compute-sanitizer";
 }
 
+namespace {
+
+// What else to say where a capture forbade a call, or was ended by another thread's.
+std::string explain_capture(CUresult result) {
+  const bool captured =
+      result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && result <= CUDA_ERROR_CAPTURED_EVENT;
+  return captured ? std::string("; ") + kOutOfCaptures : "";
+}
+
+}  // namespace
+
 Code code_of(CUresult result) {
   switch (result) {
     case CUDA_ERROR_OUT_OF_MEMORY:
@@ -72,7 +83,8 @@ void throw_driver_error(const Driver& driver, CUresult result, const char* call,
   throw Error(code,
               std::string(call) + " failed: " + describe(driver, result) + " [" + driver.name +
                   " driver, " + (file ? file + 1 : where.file_name()) + ":" +
-                  std::to_string(where.line()) + "]" + explain_sticky(result),
+                  std::to_string(where.line()) + "]" + explain_sticky(result) +
+                  explain_capture(result),
               result);
 }
 

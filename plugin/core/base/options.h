@@ -12,8 +12,8 @@ struct Options {
   std::atomic<bool> use_graphs{true};
   // A clock around every driver call; read when a driver is first used.
   std::atomic<bool> time_driver_calls{false};
-  // Executable graphs kept per device.
-  std::atomic<int> graph_cache_size{400};
+  // Nodes of the executable graphs kept per device.
+  std::atomic<int> graph_cache_size{1 << 18};
   // How often a graph is launched node by node before it is instantiated.
   std::atomic<int> graph_after{1};
   // Synchronize after every kernel, so that a fault names the kernel that caused it.

@@ -7,24 +7,25 @@
 namespace jge {
 
 // X(name): one counter each, in the order they are shown.
-#define JGE_COUNTERS(X)                                                                       \
-  X(programs)                 /* programs decoded */                                          \
-  X(scratch_bytes)            /* memory for their inner values, of all of them together */    \
-  X(images_loaded)            /* images loaded, once per device */                            \
-  X(encoders)                 /* encoders made */                                             \
-  X(commits)                  /* batches handed over */                                       \
-  X(nodes)                    /* nodes in these batches */                                    \
-  X(bytes)                    /* bytes they touch, each once per batch or program run */      \
-  X(direct_launches)          /* nodes handed straight onto a stream */                       \
-  X(graph_launches)           /* launches of executable graphs */                             \
-  X(instantiations)           /* executable graphs made */                                    \
-  X(nodes_patched)            /* nodes of executable graphs whose arguments changed */        \
-  X(exec_hits)                /* graphs found in the cache */                                 \
-  X(exec_misses)              /* graphs looked for in vain */                                 \
-  X(exec_evictions)           /* executable graphs evicted */                                 \
-  X(fallbacks_out_of_memory)  /* graphs launched node by node for lack of memory */           \
-  X(fallbacks_update_refused) /* graphs made anew because the driver refused a change */      \
-  X(fallbacks_not_updatable)  /* batches launched node by node: a capture is not patchable */ \
+#define JGE_COUNTERS(X)                                                                          \
+  X(programs)                 /* programs decoded */                                             \
+  X(scratch_bytes)            /* memory for their inner values, of all of them together */       \
+  X(images_loaded)            /* images loaded, once per device */                               \
+  X(encoders)                 /* encoders made */                                                \
+  X(commits)                  /* batches handed over */                                          \
+  X(nodes)                    /* nodes in these batches */                                       \
+  X(bytes)                    /* bytes they touch, each once per batch or program run */         \
+  X(direct_launches)          /* nodes handed straight onto a stream */                          \
+  X(graph_launches)           /* launches of executable graphs */                                \
+  X(instantiations)           /* executable graphs made */                                       \
+  X(nodes_patched)            /* nodes of executable graphs whose arguments changed */           \
+  X(exec_hits)                /* graphs found in the cache */                                    \
+  X(exec_misses)              /* graphs looked for in vain */                                    \
+  X(exec_evictions)           /* executable graphs evicted */                                    \
+  X(fallbacks_out_of_memory)  /* graphs launched node by node for lack of memory */              \
+  X(fallbacks_cache_full)     /* graphs launched node by node: the cache is full of used ones */ \
+  X(fallbacks_update_refused) /* graphs made anew because the driver refused a change */         \
+  X(fallbacks_not_updatable)  /* batches launched node by node: a capture is not patchable */    \
   X(captured_nodes)           /* nodes added to another's capture */
 
 struct Stats {

@@ -51,10 +51,11 @@ std::vector<std::vector<std::uint32_t>> Program::cut(std::uint32_t max_nodes) co
   }
   std::iota(order.begin(), order.end(), 0);
   std::ranges::stable_sort(order, {}, [&](std::uint32_t i) { return level[i]; });
+  const std::uint32_t full = std::max(max_nodes, (n + kMaxGroups - 1) / kMaxGroups);
   std::vector<std::vector<std::uint32_t>> groups;
   for (std::uint32_t k = 0; k < n; ++k) {
     const bool begins_level = k == 0 || level[order[k - 1]] != level[order[k]];
-    if (k == 0 || (begins_level && groups.back().size() >= max_nodes)) groups.emplace_back();
+    if (k == 0 || (begins_level && groups.back().size() >= full)) groups.emplace_back();
     groups.back().push_back(order[k]);
   }
   return groups;

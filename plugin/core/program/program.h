@@ -46,6 +46,10 @@ inline constexpr std::uint32_t kProgramVersion = 1;
 // More nodes than this are refused: edges take memory that grows with their square.
 inline constexpr std::uint32_t kMaxNodes = 32768;
 
+// Into so many graphs a program is cut at most: each takes a launch, and the device is busy with
+// the first long before the last is launched.
+inline constexpr std::uint32_t kMaxGroups = 64;
+
 class Program : public Buffers {
  public:
   // Decodes and validates bytes of any origin; throws Error (invalid_argument).
@@ -76,7 +80,8 @@ class Program : public Buffers {
   std::vector<std::vector<Conflict>> conflicts() const;
 
   // The nodes in the order and in the groups, of whole levels of the DAG, that become a graph each.
-  // A group is full with `max_nodes`, which is soft: a level is never split.
+  // A group is full with `max_nodes`, or with more where that would make more than kMaxGroups. Both
+  // are soft: a level is never split.
   std::vector<std::vector<std::uint32_t>> cut(std::uint32_t max_nodes) const;
 
  private:

@@ -19,7 +19,7 @@ void ProgramGraph::end_leases(Variant& variant) {
     if (auto exec = leased.lock()) cache_.release(*exec);
     leased.reset();
   }
-  variant.all_leased = false;
+  variant.complete = false;
 }
 
 void ProgramGraph::cut(std::uint32_t max_ops, std::span<void* const> buffers) {
@@ -80,10 +80,12 @@ void ProgramGraph::run(std::span<void* const> buffers, CUstream stream) {
       static_cast<std::uint32_t>(graph_limits(info.compute_major, info.compute_minor).max_ops);
   if (max_ops != max_ops_) cut(max_ops, buffers);
 
+  last_run_ = this_run_;
+  this_run_ = cache_.now();
   Variant& variant = choose(buffers);
   variant.last_used = ++runs_;
   // Held for the run, so that no eviction takes one away under it.
-  const bool all_there = hold(variant);
+  hold(variant);
   struct Release {
     std::vector<std::shared_ptr<Exec>>& execs;
     ~Release() {
@@ -92,17 +94,21 @@ void ProgramGraph::run(std::span<void* const> buffers, CUstream stream) {
   } const release{execs_};
 
   try {
-    if (!all_there) {
-      acquire_all(variant, buffers);
-    } else if (const std::size_t count = patches(variant, buffers)) {
-      if (count > program_.program().nodes.size() || !patch_moved(variant, buffers)) {
-        acquire_all(variant, buffers);
-      }
+    const std::size_t count = patches(variant, buffers);
+    if (count > program_.program().nodes.size()) {
+      patch_all(buffers);
+    } else if (count > 0) {
+      patch_moved(variant, buffers);
     }
+    if (count > 0) variant.last.assign(buffers.begin(), buffers.end());
+    variant.complete = true;
     for (std::size_t s = 0; s < segments_.size(); ++s) {
       if (dot_wanted()) draw(segments_[s], buffers);
+      if (!execs_[s] && !segments_[s].too_small()) {
+        variant.execs[s] = execs_[s] = acquire(segments_[s], buffers);
+        variant.complete = variant.complete && execs_[s];
+      }
       if (execs_[s]) {
-        cache_.touch(*execs_[s]);
         execs_[s]->launch(stream);
         continue;
       }
@@ -151,11 +157,11 @@ ProgramGraph::Variant& ProgramGraph::choose(std::span<void* const> buffers) {
     best = &variant;
     fewest = count;
   }
-  if (fewest <= kFewPatches || !best->all_leased) return *best;
+  if (fewest <= kFewPatches || !best->complete) return *best;
   const std::size_t nodes = program_.program().nodes.size();
   patched_ += std::min(fewest, nodes);
   const bool worth_it = patched_ >= kPatchesPerInstantiation * nodes;
-  return worth_it && variants_.size() < kMaxVariants ? add() : *best;
+  return worth_it && variants_.size() < kMaxVariants && cache_.has_room(nodes) ? add() : *best;
 }
 
 // How many nodes are given an address that moved, some counted repeatedly.
@@ -171,72 +177,67 @@ std::size_t ProgramGraph::patches(const Variant& variant, std::span<void* const>
   return count;
 }
 
-// Takes the variant's execs for this run; false if one is missing.
-bool ProgramGraph::hold(const Variant& variant) {
-  bool all = variant.all_leased;
+// Takes the variant's execs for this run.
+void ProgramGraph::hold(const Variant& variant) {
   for (std::size_t s = 0; s < segments_.size(); ++s) {
     execs_[s] = variant.execs[s].lock();
-    all = all && (execs_[s] || segments_[s].too_small());
+    // Before one is acquired, which no other of this run is evicted for.
+    if (execs_[s]) cache_.touch(*execs_[s]);
   }
-  return all;
 }
 
-// False if the driver refused a change: the exec is then gone from the cache.
-bool ProgramGraph::patch_moved(Variant& variant, std::span<void* const> buffers) {
+void ProgramGraph::patch_moved(const Variant& variant, std::span<void* const> buffers) {
   std::uint64_t patched = 0;
   for (std::size_t b = 0; b < buffers.size(); ++b) {
     if (buffers[b] == variant.last[b]) continue;
-    variant.last[b] = buffers[b];
     for (const Place& place : users_[b]) {
-      Exec* exec = execs_[place.segment].get();
+      std::shared_ptr<Exec>& exec = execs_[place.segment];
       if (!exec) continue;
       const std::uint32_t node = segments_[place.segment].nodes[place.position];
       try {
         patched += exec->update(place.position, program_.bind(node, buffers));
-      } catch (const Error&) {
+      } catch (const Error&) {  // the driver refused a change
         count(stats().fallbacks_update_refused);
         cache_.drop(*exec);
-        execs_[place.segment].reset();
-        return false;
+        exec.reset();
       }
     }
   }
   if (patched > 0) count(stats().nodes_patched, patched);
-  return true;
 }
 
-void ProgramGraph::acquire_all(Variant& variant, std::span<void* const> buffers) {
-  variant.all_leased = true;
+void ProgramGraph::patch_all(std::span<void* const> buffers) {
   for (std::size_t s = 0; s < segments_.size(); ++s) {
-    const Segment& segment = segments_[s];
-    if (segment.too_small()) continue;
-    execs_[s] = acquire(segment, execs_[s], buffers);
-    variant.execs[s] = execs_[s];
-    variant.all_leased = variant.all_leased && execs_[s];
+    if (!execs_[s]) continue;
+    const auto update = [&](Exec& exec) { return tell(segments_[s], exec, buffers); };
+    if (!cache_.patch(*execs_[s], update)) execs_[s].reset();
   }
-  variant.last.assign(buffers.begin(), buffers.end());
 }
 
-// One whose nodes do all that the segment's are to do; `exec` itself, if there is one and the
-// driver lets it be patched. Null if the nodes are to be launched one by one.
+// Tells all nodes of an exec what the segment's are to do; returns how many that changed.
+std::uint64_t ProgramGraph::tell(const Segment& segment, Exec& exec,
+                                 std::span<void* const> buffers) const {
+  std::uint64_t changed = 0;
+  for (std::uint32_t i = 0; i < segment.nodes.size(); ++i) {
+    changed += exec.update(i, program_.bind(segment.nodes[i], buffers));
+  }
+  return changed;
+}
+
+// One whose nodes do all that the segment's are to do: perhaps one that another program of this
+// shape left behind, or this one before it was traced again. Null if the nodes are to be launched
+// one by one.
 std::shared_ptr<Exec> ProgramGraph::acquire(const Segment& segment,
-                                            const std::shared_ptr<Exec>& exec,
                                             std::span<void* const> buffers) {
-  const auto update = [&](Exec& leased) {
-    std::uint64_t changed = 0;
-    for (std::uint32_t i = 0; i < segment.nodes.size(); ++i) {
-      changed += leased.update(i, program_.bind(segment.nodes[i], buffers));
-    }
-    return changed;
-  };
-  if (exec && cache_.patch(*exec, update)) return exec;
-  // Perhaps one that another program of this shape left behind, or this one before it was traced
-  // again.
-  return cache_.acquire(program_.device().driver(), segment.topology, update, [&](Exec& made) {
-    for (std::uint32_t i = 0; i < segment.nodes.size(); ++i) {
-      made.add(program_.bind(segment.nodes[i], buffers), segment.dependencies(i));
-    }
-  });
+  return cache_.acquire(
+      program_.device().driver(), segment.topology,
+      [&](Exec& leased) { return tell(segment, leased, buffers); },
+      [&](Exec& made) {
+        for (std::uint32_t i = 0; i < segment.nodes.size(); ++i) {
+          made.add(program_.bind(segment.nodes[i], buffers), segment.dependencies(i));
+        }
+      },
+      last_run_);
 }
 
 }  // namespace jge

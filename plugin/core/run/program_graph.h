@@ -50,7 +50,7 @@ class ProgramGraph {
   struct Variant {
     std::vector<std::weak_ptr<Exec>> execs;  // the cache owns them, and may have evicted them
     std::vector<void*> last;                 // what their nodes were told last
-    bool all_leased = false;
+    bool complete = false;                   // no exec was missing in its last run
     std::uint64_t last_used = 0;
   };
 
@@ -70,11 +70,11 @@ class ProgramGraph {
   void draw(const Segment& segment, std::span<void* const> buffers);
   Variant& choose(std::span<void* const> buffers);
   std::size_t patches(const Variant& variant, std::span<void* const> buffers) const;
-  bool hold(const Variant& variant);
-  bool patch_moved(Variant& variant, std::span<void* const> buffers);
-  void acquire_all(Variant& variant, std::span<void* const> buffers);
-  std::shared_ptr<Exec> acquire(const Segment& segment, const std::shared_ptr<Exec>& exec,
-                                std::span<void* const> buffers);
+  void hold(const Variant& variant);
+  void patch_moved(const Variant& variant, std::span<void* const> buffers);
+  void patch_all(std::span<void* const> buffers);
+  std::uint64_t tell(const Segment& segment, Exec& exec, std::span<void* const> buffers) const;
+  std::shared_ptr<Exec> acquire(const Segment& segment, std::span<void* const> buffers);
 
   const LoadedProgram& program_;
   ExecCache& cache_;
@@ -84,6 +84,7 @@ class ProgramGraph {
   std::vector<std::vector<Place>> users_;  // by buffer: the nodes that are given its address
   std::vector<Variant> variants_;
   std::uint64_t runs_ = 0;
+  ExecCache::Moment last_run_ = 0, this_run_ = 0;
   std::uint64_t patched_ = 0;                 // nodes, since the last variant was made
   std::vector<std::shared_ptr<Exec>> execs_;  // during a run
 };

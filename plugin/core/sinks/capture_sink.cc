@@ -9,8 +9,10 @@ namespace {
 
 [[noreturn]] void throw_invalidated() {
   throw Error(Code::internal,
-              "the stream's capture was invalidated before this call: an operation that a capture "
-              "forbids came earlier");
+              std::string("the stream's capture was invalidated before this call: an operation that "
+                          "a capture forbids came earlier, here or in another thread, such as an "
+                          "allocation; ") +
+                  kOutOfCaptures);
 }
 
 }  // namespace

@@ -45,27 +45,30 @@ void LaunchSink::add(const BoundNode& node, Edges) {
 // Before a node is handed over: what was queued earlier has run, and the driver knows how large the
 // kernel's arrays are.
 void LaunchSink::watch(const BoundNode& node) {
+  const CUresult result = launched_ == 0 ? wait_for(driver_, stream_) : CUDA_SUCCESS;
+  if (result != CUDA_SUCCESS) {
+    throw Error(Code::internal,
+                "work queued before " + name_of(node) + " failed: " + describe(driver_, result),
+                result);
+  }
+  // Last: the driver applies it to this thread's next launch.
   if (const auto* launch = std::get_if<Launch>(&node); launch && driver_.expect) {
     unset_reads_ = std::make_shared<std::vector<UnsetRead>>();
     driver_.expect(extents_of(*launch), unset_reads_);
   }
-  if (launched_ > 0) return;
-  const CUresult result = wait_for(driver_, stream_);
-  if (result == CUDA_SUCCESS) return;
-  throw Error(Code::internal,
-              "work queued before " + name_of(node) + " failed: " + describe(driver_, result),
-              result);
 }
 
 // After it.
 void LaunchSink::settle(const BoundNode& node) {
   const CUresult result = wait_for(driver_, stream_);
+  // Before a warning, whose hook may call kernels: they say things of their own, and the node's
+  // parameters are theirs by then.
+  const std::string said = result != CUDA_SUCCESS ? take_fault(driver_) : "";
   // Before a failure, which one of them may have caused.
   if (const auto reads = std::exchange(unset_reads_, nullptr)) {
     for (const UnsetRead& read : *reads) warn_of(name_of(node), read);
   }
   if (result == CUDA_SUCCESS) return;
-  const std::string said = take_fault(driver_);
   throw Error(
       Code::internal,
       name_of(node) + " failed: " + describe(driver_, result) + (said.empty() ? "" : ": " + said),

@@ -20,7 +20,7 @@ READ_AT_EXECUTION = {
     "max_ops_per_graph": (None, 1, 3, 20, 500),
     "max_mb_per_graph": (None, 1, 100),
     "use_graphs": (True, False),
-    "graph_cache_size": (400, 1, 3, 20),
+    "graph_cache_size": (1 << 18, 1, 30, 200),
     "graph_after": (1, 0, 3),
     "time_driver_calls": (True, False),
 }
@@ -28,6 +28,7 @@ READ_AT_EXECUTION = {
 READ_WHEN_TRACED = {
     "debug": (True, False),
     "time_kernels": (True, False),
+    "use_command_buffers": (True, False),
     "scratch_reuse": ("path", "order", "never"),
     "max_unrolled_nodes": (1, 10, 4096),
     "max_batch_nodes": (1, 256),
