@@ -58,7 +58,7 @@ test-slow: install
 # Random work against numpy, at length.
 fuzz: install
 	JAX_GRAPHENC_FUZZ_EXAMPLES=20000 $(BIN)/python -m pytest tests/python/test_encoder_fuzz.py \
-		tests/python/test_graph_fuzz.py
+		tests/python/test_graph_fuzz.py tests/python/test_api_fuzz.py
 
 # Many threads that do everything at random, for so many seconds; ARGS="--seed 7" as tests/soak says.
 SECONDS ?= 60
