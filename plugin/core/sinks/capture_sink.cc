@@ -8,11 +8,12 @@ namespace jge {
 namespace {
 
 [[noreturn]] void throw_invalidated() {
-  throw Error(Code::internal,
-              std::string("the stream's capture was invalidated before this call: an operation that "
-                          "a capture forbids came earlier, here or in another thread, such as an "
-                          "allocation; ") +
-                  kOutOfCaptures);
+  throw Error(
+      Code::internal,
+      std::string("the stream's capture was invalidated before this call: an operation that "
+                  "a capture forbids came earlier, here or in another thread, such as an "
+                  "allocation; ") +
+          kOutOfCaptures);
 }
 
 }  // namespace
