@@ -211,7 +211,8 @@ def test_batches_are_compared():
     x, y = X[0], X[1]
     check_kernel(widened(grid), x, y, a=2.0)
     check_kernel(widened(grid, rule), x, y, a=2.0)
-    with pytest.raises(AssertionError, match=r"'axpy': output 'out', in a batch of x, y\n"):
+    # What is not computed may hold a former batch's values, which may be right.
+    with pytest.raises(AssertionError, match=r"'axpy': output 'out', in a batch of x(, y)?\n"):
         check_kernel(widened(1), x, y, a=2.0)
     with pytest.raises(AssertionError, match=r"'axpy': output 'out', in a batch of x\n"):
         check_kernel(widened(grid, "expand_dims"), x, y, a=2.0)
