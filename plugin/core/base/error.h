@@ -48,7 +48,8 @@ bool is_sticky(CUresult result);
 // to find that work. Empty for other errors.
 std::string explain_sticky(CUresult result);
 
-// How to keep kernels out of a capture; of XLA's captures, the only ones that the user has not begun.
+// How to keep kernels out of a capture; of XLA's captures, the only ones that the user has not
+// begun.
 inline constexpr const char* kOutOfCaptures =
     "jge.options(use_command_buffers=False) keeps kernels out of XLA's captures";
 
