@@ -57,6 +57,7 @@ import os, signal, threading, time
 import numpy as np
 import jax_graphenc as jge
 signal.signal(signal.SIGINT, lambda *_: print("interrupted", flush=True))
+signal.signal(signal.SIGQUIT, signal.SIG_DFL)  # a job in the background inherits that it is ignored
 kernel = jge.cuda_kernel(
     'extern "C" __global__ void k(const float* x, float* y) '
     '{ volatile int i = 0; while (x[0] > 0) i = i + 1; y[0] = i; }',
