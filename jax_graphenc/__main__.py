@@ -9,9 +9,9 @@ import sys
 from collections.abc import Sequence
 
 import jax_graphenc
-from jax_graphenc.cli import bench, doctor, explain, info
+from jax_graphenc.cli import bench, doctor, explain, info, inspect
 
-COMMANDS = (info, doctor, bench, explain)
+COMMANDS = (info, doctor, bench, explain, inspect)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -13,6 +13,7 @@ from jax_graphenc.compiler.compile import CPU_TARGETS, compile_source
 from jax_graphenc.compiler.diagnostics import UnknownKernelError
 from jax_graphenc.compiler.source import Entry, Source
 from jax_graphenc.signature.parse import list_kernels
+from jax_graphenc.signature.signature import Signature
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,8 @@ class CudaSource:
         try:
             images = [compile_source(self.source, expressions, t, folder) for t in targets]
         except UnknownKernelError as error:
-            there = ", ".join(kernel_names(self.source)) or "none"
+            kernels = kernel_signatures(self.source).values()
+            there = ", ".join(dict.fromkeys(k.name for k in kernels)) or "none"
             raise UnknownKernelError(f"{error}; its kernels are: {there}", error.log) from None
         entries = [image.entries[expressions.index(expression)] for image in images]
         for target, entry in zip(targets, entries, strict=True):
@@ -79,10 +81,17 @@ class Prebuilt:
 Code = CudaSource | Prebuilt
 
 
-def kernel_names(source: Source) -> tuple[str, ...]:
-    """The source's ``__global__`` functions, each once, in its order."""
-    kernels = list_kernels(source.text, defines=dict(source.defines), filename=source.filename)
-    return tuple(dict.fromkeys(kernel.name for kernel in kernels))
+def kernel_signatures(source: Source) -> dict[str, Signature]:
+    """The source's ``__global__`` functions by name, in its order.
+
+    Of several that share a name, all but the first go by their name and parameters.
+    """
+    found: dict[str, Signature] = {}
+    for kernel in list_kernels(
+        source.text, defines=dict(source.defines), filename=source.filename, line=source.line
+    ):
+        found[kernel.name if kernel.name not in found else str(kernel)] = kernel
+    return found
 
 
 def _spelled(entry: Entry) -> str:

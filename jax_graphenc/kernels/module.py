@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from jax_graphenc.base.tracebacks import ends_at_caller
-from jax_graphenc.calls.code import kernel_names
+from jax_graphenc.calls.code import kernel_signatures
 from jax_graphenc.compiler.files import FollowedSource
 from jax_graphenc.kernels.define import cuda_kernel
 from jax_graphenc.kernels.kernel import CudaKernel
 from jax_graphenc.kernels.sources import MODULE, follow, is_path, read_image, refuse_for_images
+from jax_graphenc.signature.signature import Signature
 
 
 class CudaModule:
@@ -22,15 +23,19 @@ class CudaModule:
         self._code = code
 
     def __repr__(self) -> str:
-        if isinstance(self._code, FollowedSource):
-            source = self._code.current().source
-            names = ", ".join(kernel_names(source)) or "nothing"
-            return f"<cuda_module {source.filename} with {names}>"
-        return "<cuda_module of an image>"
+        if not isinstance(self._code, FollowedSource):
+            return "<cuda_module of an image>"
+        found = self.kernels.values()
+        rows = "".join(f"\n  {kernel.line:5}  {kernel}" for kernel in found)
+        return f"<cuda_module {self._code.current().source.filename}: {len(found)} kernels{rows}>"
 
     @property
-    def kernels(self) -> tuple[str, ...]:
-        """The names of the source's ``__global__`` functions, in its order.
+    def kernels(self) -> Mapping[str, Signature]:
+        """The signatures of the source's ``__global__`` functions by name, in its order.
+
+        A signature has ``name``, ``parameters``, ``line`` and ``template_parameters``, and prints
+        as C++ declares it. Of functions that share a name, all but the first are listed by it and
+        their parameters, as in ``"scale(const double* x)"``.
 
         Raises:
             TypeError: for an image, whose names are known when it is loaded.
@@ -40,7 +45,7 @@ class CudaModule:
                 "an image's kernels are known when it is loaded on a device: name the one that you "
                 "want, as in module.kernel('scale', params={'x': 'const float*', ...}, ...)"
             )
-        return kernel_names(self._code.current().source)
+        return kernel_signatures(self._code.current().source)
 
     @ends_at_caller
     def kernel(self, name: str, **definition: Any) -> CudaKernel:

@@ -55,6 +55,7 @@ def prepare(
         TypeError, ValueError: as a call does.
     """
     name = definition.title
+    _check_filled_in(definition)
     dtypes = [dtype for _, dtype in arrays]
     functions = _ShapeFunctions(definition, arrays, keywords)
     values = all_values(definition, arrays, keywords)
@@ -87,6 +88,20 @@ def prepare(
         alignment=definition.alignment,
         sharding=rule,
     )
+
+
+def _check_filled_in(definition: Definition) -> None:
+    """Refuses a statement that ``python -m jax_graphenc inspect`` wrote and nothing has completed.
+
+    Raises:
+        ValueError: naming what is left.
+    """
+    launch = definition.launch
+    given = {"out_shape": definition.out_shape, "grid": launch.grid, "block": launch.block}
+    if left := [name for name, value in given.items() if value is ...]:
+        raise ValueError(
+            f"kernel '{definition.title}': {left[0]}=... is to be filled in, as its comment says"
+        )
 
 
 def all_values(definition: Definition, arrays: Sequence[Array], keywords: Keywords) -> Keywords:

@@ -32,7 +32,7 @@ def test_a_file_may_begin_with_a_mark(tmp_path):
     path = tmp_path / "k.cu"
     path.write_bytes(codecs.BOM_UTF8 + f"// café\r\n#define N 3\r\n{KERNEL}".encode())
     assert jge.cuda_kernel(path, "k", **LAUNCH)() == 3
-    assert jge.cuda_module(path).kernels == ("k",)
+    assert [*jge.cuda_module(path).kernels] == ["k"]
     text = "\ufeff#define N 4\n" + KERNEL
     assert jge.cuda_kernel(text, "k", **LAUNCH)() == 4
 
