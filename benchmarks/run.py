@@ -10,6 +10,7 @@ All ways run in one process, in turn, and every result is checked. The ways are
     FFI call             a bare FFI handler per kernel, in XLA's command buffers; needs g++, cuda.h
     FFI call, no trait   the same, called by XLA each time
     Warp, MODE           one ``jax_callable`` of all launches, by graph mode; needs warp-lang
+    XLA, tuned           FFI calls under the XLA flags that are best for the case (tuned_xla)
     raw graph            ``cuGraphLaunch`` of one uncut graph
     CuPy graph           launches captured from a stream; needs cupy
 
@@ -21,11 +22,8 @@ right after another. ``tools/plot_results.py`` draws the result.
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import subprocess
 import sys
-import tempfile
 import time
 import traceback
 from collections.abc import Iterable
@@ -34,6 +32,7 @@ from typing import Any
 
 import jax
 import peers
+from apart import run_apart
 from bars import judge
 from harness import Setup
 from parts import PARTS
@@ -43,22 +42,6 @@ from ways import AbsentError
 import jax_graphenc as jge
 
 
-def run_apart(name: str, flags: str, quick: bool) -> dict[str, Any]:
-    """The result of a part, from a process with other XLA flags."""
-    variables = {
-        **os.environ,
-        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {flags}",
-        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",  # this process has most of the memory
-    }
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder, "out.json")
-        command = [sys.executable, __file__, name, "--out", str(out)]
-        subprocess.run(
-            command + ["--quick"] * quick, env=variables, check=True, stdout=subprocess.DEVNULL
-        )
-        return json.loads(out.read_text())
-
-
 def run_part(name: str, setup: Setup, absent: dict[str, str]) -> Iterable[Row]:
     """The rows of a part, measured here or, where it needs other flags, in its own process."""
     part = PARTS[name]
@@ -66,16 +49,18 @@ def run_part(name: str, setup: Setup, absent: dict[str, str]) -> Iterable[Row]:
     if flags in os.environ.get("XLA_FLAGS", ""):
         yield from part.run(setup)
         return
-    apart = run_apart(name, flags, setup.quick)
+    apart = run_apart([name], flags, setup.quick)
     absent |= apart["absent"]
     setup.left_out += apart["left out"]
     yield from apart["rows"]
 
 
-def run_parts(names: list[str], quick: bool) -> dict[str, Any]:
+def run_parts(names: list[str], quick: bool, only: list[str] | None) -> dict[str, Any]:
     """All measurements, including those of a part before it failed."""
     gpu = jax.default_backend() == "gpu"
     found, absent, failed = peers.find(gpu)
+    if only is not None:
+        found = {name: peer for name, peer in found.items() if name in only}
     setup = Setup(found, quick, gpu)
     rows: list[Row] = []
     seconds: dict[str, float] = {}
@@ -83,7 +68,7 @@ def run_parts(names: list[str], quick: bool) -> dict[str, Any]:
         start = time.perf_counter()
         try:
             for row in run_part(name, setup, absent):
-                rows.append({"part": name, **row})
+                rows.append({"part": name, **row})  # a row may name another part
                 show(row)
         except AbsentError as error:
             absent[name] = str(error)
@@ -113,6 +98,7 @@ def show(row: Row) -> None:
         print(row)
         return
     hidden = {"part", "way", "kind", "unit", "n", "repetitions", "median", "mean", "min", "max"}
+    hidden.add("flags")
     hidden |= {"quartile_1", "quartile_3"}
     case = ", ".join(f"{k} {v}" if k != "work" else v for k, v in row.items() if k not in hidden)
     spread = f"{row['quartile_1']:.4g} to {row['quartile_3']:.4g}"
@@ -127,13 +113,14 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}")
     parser.add_argument("--out", type=Path, help="write the result here as JSON")
     parser.add_argument("--quick", action="store_true", help="tiny sizes: its times mean nothing")
+    parser.add_argument("--peers", nargs="+", help="only these of the ways' owners")
     options = parser.parse_args()
     if unknown := [name for name in options.parts if name not in PARTS]:
         parser.error(f"no part is called {unknown[0]!r}; there are {', '.join(PARTS)}")
     if jax.default_backend() != "gpu" and not options.quick:
         sys.exit("no GPU here: this measures launches on one; --quick only shows that it runs")
 
-    result = run_parts(options.parts or list(PARTS), options.quick)
+    result = run_parts(options.parts or list(PARTS), options.quick, options.peers)
     for bar in result["bars"] if not options.quick else ():
         met = "met" if bar["met"] else "SHORT"
         print(f"{bar['what']:70} {bar['measured']:9.4g}   {bar['bar']:14} {met}")

@@ -32,7 +32,8 @@ MEASURE = "queued"
 WAYS = {
     "jge.graph": ("jge.graph", "#0072b2"),
     "cuda_kernel": ("cuda_kernel, jax.jit alone", "#8250df"),
-    "FFI call": ("FFI call each, XLA's graphs", "#d55e00"),
+    "FFI call": ("FFI call each, XLA as it comes", "#d55e00"),
+    "XLA, tuned": ("FFI call each, XLA tuned", "#a02c5a"),
     "FFI call, no trait": ("FFI call each, no graphs", "#9a6700"),
     "Warp": ("Warp, best mode", "#00805a"),
     "raw graph": ("one raw CUDA graph", "#444444"),
@@ -337,7 +338,7 @@ def overview(rows: Sequence[Row]) -> Figure | None:
 
 
 def overview_row(axes: Axes, y: float, ways: dict[str, list[Row]]) -> None:
-    """The ways of a case on one line, with the ratio of FFI calls to ours beside it."""
+    """The ways of a case on one line, with the ratios of XLA to ours beside it."""
     axes.axhline(y, color="#eaeef2", linewidth=8, zorder=0)
     for way, (row,) in ways.items():
         colour = WAYS[way][1]
@@ -345,9 +346,12 @@ def overview_row(axes: Axes, y: float, ways: dict[str, list[Row]]) -> None:
         axes.plot([row["quartile_1"], row["quartile_3"]], [y, y], color=colour, linewidth=2)
         axes.plot(row["median"], y, "o", color=colour, markersize=size)
     if "FFI call" in ways and "jge.graph" in ways:
-        (other,), (ours,) = ways["FFI call"], ways["jge.graph"]
+        ours = ways["jge.graph"][0]["median"]
+        text = f"XLA takes {ways['FFI call'][0]['median'] / ours:.1f}\ntimes as long"
+        if "XLA, tuned" in ways:
+            text += f", tuned {ways['XLA, tuned'][0]['median'] / ours:.1f}"
         axes.annotate(
-            f"FFI calls take\n{other['median'] / ours['median']:.1f} times as long",
+            text,
             (1.02, y),
             xycoords=("axes fraction", "data"),
             fontsize=9,

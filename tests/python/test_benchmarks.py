@@ -16,7 +16,10 @@ import pytest
 pytest.importorskip("matplotlib", reason="needs the demo extra")
 
 ROOT = Path(__file__).parents[2]
-PARTS = ("chain", "concurrency", "loops", "first_call", "lone_kernel", "threshold", "two_devices")
+PARTS = (
+    *("chain", "concurrency", "loops", "tuned_xla", "first_call", "lone_kernel", "threshold"),
+    "two_devices",
+)
 
 
 def run(*words: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -49,11 +52,29 @@ def test_every_part_measures_ours(found):
     assert not found["left out"]
     assert found["quick"]
     measured = {row["part"] for row in found["rows"] if row["way"] in ("jge.graph", "cuda_kernel")}
-    assert measured | {"threshold", "two_devices"} == set(PARTS)
-    assert {row["part"] for row in found["rows"]} == set(PARTS)
+    # The rows of a tuned XLA are those of the parts that it measures.
+    assert measured | {"threshold", "two_devices", "tuned_xla"} == set(PARTS)
+    assert {row["part"] for row in found["rows"]} == set(PARTS) - {"tuned_xla"}
     for row in found["rows"]:
         if "median" in row:
             assert row["min"] <= row["quartile_1"] <= row["median"] <= row["quartile_3"]
+
+
+@pytest.mark.slow
+def test_a_tuned_xla_is_the_best_of_its_flags(found):
+    rows = [row for row in found["rows"] if "flags" in row and row["kind"] == "queued"]
+    tuned = [row for row in rows if row["way"] == "XLA, tuned"]
+    assert {row["work"] for row in tuned} == {"chain", "independent", "vmap", "loop"}
+    what = ("work", "kernels", "addresses", "iterations", "kernels per iteration")
+    for best in tuned:
+        others = [
+            row
+            for row in rows
+            if row["way"] != "XLA, tuned" and all(row.get(k) == best.get(k) for k in what)
+        ]
+        assert len(others) == 6
+        fastest = min(others, key=lambda row: row["median"])
+        assert (best["median"], best["flags"]) == (fastest["median"], fastest["flags"])
 
 
 @pytest.mark.slow
