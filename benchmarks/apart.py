@@ -30,7 +30,7 @@ def run_apart(
     """
     variables = {
         **os.environ,
-        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {flags}",
+        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip(),
         "XLA_PYTHON_CLIENT_PREALLOCATE": "false",  # this process has most of the memory
     }
     with tempfile.TemporaryDirectory() as folder:
