@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from jax_graphenc.compiler.attempts import Attempt, compile_first
 from jax_graphenc.compiler.cxx import find_compiler, version_of
 from jax_graphenc.compiler.diagnostics import UnknownKernelError, compile_error, errors
 from jax_graphenc.compiler.host_image import read_entries
@@ -31,6 +32,8 @@ from jax_graphenc.signature.resolve import split_template
 
 _INCLUDE = Path(__file__).parent.parent / "include"
 _HEADERS = (_INCLUDE / "host", _INCLUDE / "abi")
+# Headers of libraries for the host, behind the user's own.
+_HOST_LIBRARIES = _INCLUDE / "host_libraries"
 
 # Type punning is everyday CUDA, math functions set no errno there, and there are no exceptions.
 # _FORTIFY_SOURCE would check a longjmp that leaves a kernel.
@@ -74,7 +77,7 @@ def identity() -> str:
 @functools.cache
 def headers_digest() -> str:
     """Names the contents of every header of ours that an image is made with."""
-    return f"{PRELUDE} {folder_digest(*_HEADERS)}"
+    return f"{PRELUDE} {folder_digest(*_HEADERS, _HOST_LIBRARIES)}"
 
 
 def compile_shared_object(
@@ -95,6 +98,23 @@ def compile_shared_object(
         KernelCompileError: The source does not compile, or uses what the CPU cannot do.
         UnknownKernelError: One of `expressions` is not in it.
     """
+    return _first(source, expressions, checked)[0]
+
+
+def compiled_text(source: Source, expressions: Sequence[str], *, checked: bool = False) -> str:
+    """The text of the attempt that compiles; raises as `compile_shared_object` does."""
+    return _translation_unit(_first(source, expressions, checked)[1].source, expressions)
+
+
+def _first(source: Source, expressions: Sequence[str], checked: bool) -> tuple[Image, Attempt]:
+    def compile(attempt: Attempt) -> Image:
+        return _compile(attempt, expressions, checked)
+
+    return compile_first(source, compile, tells_host_functions=False)
+
+
+def _compile(attempt: Attempt, expressions: Sequence[str], checked: bool) -> Image:
+    source = attempt.source
     command = find_compiler()
     version = version_of(command)
     with tempfile.TemporaryDirectory(prefix="jax_graphenc_") as name:
@@ -112,12 +132,16 @@ def compile_shared_object(
                 raise _error(source, expressions, version, log)
             return log
 
+        for header, contents in attempt.headers.items():
+            path = folder / header
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(contents, "utf-8", "surrogateescape")
         unit = folder / "kernel.cc"
         unit.write_text(
             _translation_unit(source, expressions), encoding="utf-8", errors="surrogateescape"
         )
         dependencies = ("-MD", "-MF", "kernel.d")
-        if _hides_shared(source):
+        if _hides_shared(attempt):
             compile_unit("-E", "-D__shared__=__shared__", *dependencies, "-o", "kernel.ii")
             preprocessed = (folder / "kernel.ii").read_text("utf-8", "surrogateescape")
             unit.write_text(_rewritten(preprocessed, checked), "utf-8", "surrogateescape")
@@ -128,8 +152,11 @@ def compile_shared_object(
         if too_much := shared_memory_error(source, data, checked):
             raise compile_error(source, expressions, "cpu", version, too_much)
         read = _dependencies((folder / "kernel.d").read_text(errors="surrogateescape"))
-        files = users_files(read, source, folder, (folder, *_HEADERS, *_system_folders(command)))
-        return Image(data, read_entries(data, folder), log.strip(), files)
+        others = (folder, *_HEADERS, _HOST_LIBRARIES, *_system_folders(command))
+        files = users_files(read, source, folder, others)
+        # The copies stand for files whose states a reading of the source tells.
+        told = None if attempt.headers else files
+        return Image(data, read_entries(data, folder), log.strip(), told)
 
 
 def _dependencies(rule: str) -> list[str]:
@@ -168,9 +195,11 @@ _LAUNCHER = "<launcher>"
 _USERS = "#pragma jax_graphenc_users_source\n"  # before it and behind it
 
 
-def _hides_shared(source: Source) -> bool:
-    included = (Path(path).read_text(errors="replace") for path in find_includes(source))
-    return hides_shared(source.text, (source.macro_directives, *included))
+def _hides_shared(attempt: Attempt) -> bool:
+    source = attempt.source
+    included = [Path(path).read_text(errors="replace") for path in find_includes(source)]
+    texts = (source.macro_directives, *included, *attempt.headers.values())
+    return hides_shared(source.text, texts)
 
 
 def _rewritten(preprocessed: str, checked: bool) -> str:
@@ -198,7 +227,7 @@ def _options(source: Source, version: str, folder: Path, checked: bool) -> list[
             options.append(flag + os.path.abspath(value))
         elif flag == "-std=":
             options.append(flag + value)
-    return [*options, "-iquote", str(source.base)]
+    return [*options, f"-I{_HOST_LIBRARIES}", f"-I{folder}", "-iquote", str(source.base)]
 
 
 def _error(source: Source, expressions: Sequence[str], version: str, log: str) -> Exception:

@@ -88,6 +88,15 @@ def _places(source: Source, folder: Path | None, target: _Target) -> Iterator[li
         yield [os.path.join(place, target.name) for place in dict.fromkeys(order)]
 
 
+def resolve(source: Source, folder: Path, name: str, *, quoted: bool) -> str | None:
+    """The user's file that a directive in a file of `folder` names, as `find_includes` calls it."""
+    for order in _places(source, folder, _Target(name, quoted, False)):
+        for path in order:
+            if os.path.isfile(path):
+                return path
+    return None
+
+
 def includes_by_macro(source: Source) -> bool:
     """Whether a directive of the source or of one of its files names a macro."""
     texts = [_first_text(source)]

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jax_graphenc.base.errors import KernelCompileError
+from jax_graphenc.compiler.attempts import Attempt, compile_first
 from jax_graphenc.compiler.cuda_headers import more_headers, toolkit_headers
 from jax_graphenc.compiler.demangle import TYPE_PROBE, demangle, parameter_types
 from jax_graphenc.compiler.diagnostics import (
@@ -25,7 +26,10 @@ from jax_graphenc.compiler.prelude import PRELUDE
 from jax_graphenc.compiler.ptx import parameter_sizes
 from jax_graphenc.compiler.source import Entry, Image, Source, folder_digest, split_options
 
-_STAND_INS = Path(__file__).parent.parent / "include" / "nvrtc"
+_INCLUDE = Path(__file__).parent.parent / "include"
+_STAND_INS = _INCLUDE / "nvrtc"
+# Headers of libraries for the host, behind the user's own.
+_HOST_LIBRARIES = _INCLUDE / "host_libraries"
 
 
 @functools.cache
@@ -49,7 +53,7 @@ def identity() -> str:
 @functools.cache
 def headers_digest() -> str:
     """Names the contents of every header of ours that an image is made with."""
-    return f"{PRELUDE} {folder_digest(_STAND_INS)}"
+    return f"{PRELUDE} {folder_digest(_STAND_INS, _HOST_LIBRARIES)}"
 
 
 def compile_image(
@@ -68,35 +72,61 @@ def compile_image(
         KernelCompileError: The source does not compile.
         UnknownKernelError: One of `expressions` is not in it.
     """
-    try:
-        return _compile(source, expressions, target, toolkit_headers())
-    except KernelCompileError as error:
-        if "open source file" not in error.log or not (headers := more_headers(cache_dir)):
-            raise
-    return _compile(source, expressions, target, headers)
+    return _first(source, expressions, target, cache_dir)[0]
 
 
-def _compile(
-    source: Source, expressions: Sequence[str], target: str, headers: tuple[Path, ...]
-) -> Image:
-    nvrtc = load()
-    text = (
+def compiled_text(
+    source: Source, expressions: Sequence[str], target: str, cache_dir: Path | None = None
+) -> str:
+    """The text of the attempt that compiles; raises as `compile_image` does."""
+    return _text(_first(source, expressions, target, cache_dir)[1])
+
+
+def _first(
+    source: Source, expressions: Sequence[str], target: str, cache_dir: Path | None
+) -> tuple[Image, Attempt]:
+    def compile(attempt: Attempt) -> Image:
+        try:
+            return _compile(attempt, expressions, target, toolkit_headers())
+        except KernelCompileError as error:
+            if "open source file" not in error.log or not (headers := more_headers(cache_dir)):
+                raise
+        return _compile(attempt, expressions, target, headers)
+
+    return compile_first(source, compile, tells_host_functions=True)
+
+
+def _text(attempt: Attempt) -> str:
+    source = attempt.source
+    return (
         f"{TYPE_PROBE}{PRELUDE}{source.macro_directives}{source.include_directives}"
         f"{source.line_directive}{source.text}"
     )
+
+
+def _compile(
+    attempt: Attempt, expressions: Sequence[str], target: str, headers: tuple[Path, ...]
+) -> Image:
+    nvrtc = load()
+    source = attempt.source
+    text = _text(attempt)
     probes = [f"&__jge_type_of<decltype(&{expression})>" for expression in expressions]
     # Quoted includes are looked for beside it first.
     name = str(source.base / "kernel.cu")
-    options = _options(source, target, headers)
-    unmarked = _without_marks(source)
+    options = _options(attempt, target, headers)
+    unmarked = _without_marks(source) if not attempt.headers else []
     options += [f"--include-path={folder}" for folder in dict.fromkeys(f for _, _, f in unmarked)]
+    given_headers = {
+        **{header: contents for header, contents, _ in unmarked},
+        **{n: contents.encode("utf-8", "surrogateescape") for n, contents in attempt.headers.items()},
+    }
     program = check(
         nvrtc.nvrtcCreateProgram(
             text.encode("utf-8", "surrogateescape"),
             name.encode(),
-            len(unmarked),
-            [contents for _, contents, _ in unmarked],
-            [header.encode() for header, _, _ in unmarked],
+            len(given_headers),
+            list(given_headers.values()),
+            [header.encode() for header in given_headers],
         )
     )
     try:
@@ -128,7 +158,7 @@ def _compile(
                 for expression, probe in zip(expressions, probes, strict=True)
             ),
             log,
-            None if unmarked else _files(source, text, name, options, headers),
+            None if given_headers else _files(source, text, name, options, headers),
         )
     finally:
         nvrtc.nvrtcDestroyProgram(program)
@@ -158,11 +188,13 @@ def _files(
     if not includes_by_macro(source):
         return None
     read = traced_headers(text, name, options)
-    return None if read is None else users_files(read, source, os.getcwd(), (_STAND_INS, *headers))
+    ours = (_STAND_INS, _HOST_LIBRARIES)
+    return None if read is None else users_files(read, source, os.getcwd(), (*ours, *headers))
 
 
-def _options(source: Source, target: str, headers: tuple[Path, ...]) -> list[str]:
-    """Returns the command line; stand-in headers come before the user's and CUDA's own."""
+def _options(attempt: Attempt, target: str, headers: tuple[Path, ...]) -> list[str]:
+    """Returns the command line; stand-ins for C and C++ headers come before the user's headers."""
+    source = attempt.source
     options = [f"--gpu-architecture={target}"]
     if not source.has_quotes:
         options.append("--generate-line-info")
@@ -176,8 +208,10 @@ def _options(source: Source, target: str, headers: tuple[Path, ...]) -> list[str
     options.append("--diag-suppress=47")
     options.append(f"--include-path={_STAND_INS}")
     options += [flag + value for flag, value in given if flag not in ("-D", "-U")]
+    if attempt.default_device and "-default-device" not in source.options:
+        options.append("-default-device")
     own = () if source.folder is None else (source.folder,)
-    options += [f"--include-path={folder}" for folder in (*own, *headers)]
+    options += [f"--include-path={folder}" for folder in (*own, _HOST_LIBRARIES, *headers)]
     return options
 
 

@@ -62,6 +62,8 @@ _SYNONYMS = MappingProxyType(
         "ulong": "unsigned long long",
         "half": "__half",
         "nv_bfloat16": "__nv_bfloat16",
+        **{f"{space}::Half": "__half" for space in ("at", "c10", "torch")},
+        **{f"{space}::BFloat16": "__nv_bfloat16" for space in ("at", "c10", "torch")},
         "cuComplex": "cuFloatComplex",
         "complex<float>": "cuFloatComplex",
         "complex<double>": "cuDoubleComplex",

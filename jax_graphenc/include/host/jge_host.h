@@ -34,6 +34,7 @@
 #include "host_image.h"
 #include "jge_qualifiers.h"
 // Below here the qualifiers are in force.
+#include "jge_runtime_api.h"
 #include "jge_vector_types.h"
 // Below here dim3 and the vector types are known.
 #include "jge_thread.h"

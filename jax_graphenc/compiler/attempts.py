@@ -1,0 +1,171 @@
+"""What compilers are given of a source that may hold host code: one attempt after another.
+
+First the source as it is. Then, for a compiler that tells host functions from device functions, with
+unannotated functions as device functions. Then without host code (`host_code.py`), in the source and
+in the user's files that it includes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from jax_graphenc.base.errors import KernelCompileError
+from jax_graphenc.compiler.host_code import Part, leave_out_host_code, read_macros
+from jax_graphenc.compiler.includes import find_includes, resolve
+from jax_graphenc.compiler.source import Image, Source
+
+# Where compilers find the copies of the user's files; no file of a user's is there.
+_COPIES = "jge_without_host_code"
+_INCLUDE = re.compile(
+    r"^(?P<directive>[ \t]*#[ \t]*include[ \t]*)(?P<open>[\"<])(?P<name>[^\">\n]+)[\">]",
+    re.MULTILINE,
+)
+# What NVRTC says of a function that a kernel calls and that is not annotated.
+_UNANNOTATED = re.compile(r"-default-device|__host__ (?:function|variable)|execution space")
+_MANY = 8
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A part of a source that was left out, or kept since its extent could not be told.
+
+    Attributes:
+        part: Its name and line.
+        file: The file, as errors call it.
+    """
+
+    part: Part
+    file: str
+
+    def __str__(self) -> str:
+        """As in a message."""
+        return f"`{self.part.name}` ({self.file}:{self.part.line})"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What a compiler is given.
+
+    Attributes:
+        source: The source, as it is or without host code.
+        default_device: Whether unannotated functions are device functions.
+        headers: Files that stand for files of the user's, by the names in the directives.
+        parts: What was left out.
+    """
+
+    source: Source
+    default_device: bool = False
+    headers: Mapping[str, str] = field(default_factory=dict)
+    parts: tuple[LeftOut, ...] = ()
+
+
+def compile_first(
+    source: Source, compile: Callable[[Attempt], Image], *, tells_host_functions: bool
+) -> tuple[Image, Attempt]:
+    """Compiles the first attempt that does.
+
+    Args:
+        source: The source.
+        compile: Compiles an attempt; raises what a compiler raises.
+        tells_host_functions: Whether the compiler refuses unannotated functions in device code.
+
+    Raises:
+        KernelCompileError: None compiles. The error is that of the source without its host code,
+            where it has any: what is wrong there concerns kernels.
+    """
+    attempt = Attempt(source)
+    try:
+        return compile(attempt), attempt
+    except KernelCompileError as error:
+        first = error
+    without = without_host_code(source)
+    for attempt in _further(source, without, first.log, tells_host_functions):
+        try:
+            return compile(attempt), attempt
+        except KernelCompileError as error:
+            last = error
+            if attempt is without:
+                raise _told(error, without) from None
+            if not without.parts:
+                raise last from None
+    raise first
+
+
+def _further(
+    source: Source, without: Attempt, log: str, tells_host_functions: bool
+) -> Iterator[Attempt]:
+    launches = "<<<" in source.text and any(not left.part.kept for left in without.parts)
+    if tells_host_functions and not launches and _UNANNOTATED.search(log):
+        yield Attempt(source, default_device=True)
+    if any(not left.part.kept for left in without.parts):
+        yield without
+
+
+def without_host_code(source: Source) -> Attempt:
+    """The source, and copies of the user's files that it includes, without host code."""
+    texts = {
+        path: Path(path).read_text("utf-8-sig", "surrogateescape") for path in find_includes(source)
+    }
+    macros = read_macros((source.macro_directives, source.text, *texts.values()))
+    main = leave_out_host_code(source.text, macros)
+    parts = [
+        LeftOut(replace(part, line=part.line + source.line - 1), source.filename)
+        for part in main.parts
+    ]
+    copies = {}
+    for path, text in texts.items():
+        copy = leave_out_host_code(text, macros)
+        parts += [LeftOut(part, path) for part in copy.parts]
+        copies[path] = copy.text
+    text = main.text
+    headers: dict[str, str] = {}
+    if any(copies[path] != texts[path] for path in copies):
+        names = {path: f"{_COPIES}/{i}/{Path(path).name}" for i, path in enumerate(copies)}
+        text = _redirected(text, source, source.base, names)
+        for path, copy in copies.items():
+            line = replace(source, filename=path, line=1).line_directive
+            headers[names[path]] = line + _redirected(copy, source, Path(path).parent, names)
+    return Attempt(replace(source, text=text), True, headers, tuple(parts))
+
+
+def _redirected(text: str, source: Source, folder: Path, names: Mapping[str, str]) -> str:
+    """A text whose directives name the copies of the user's files."""
+
+    def name_of(match: re.Match[str]) -> str:
+        path = resolve(source, folder, match["name"], quoted=match["open"] == '"')
+        if path is None or path not in names:
+            return match[0]
+        return f"{match['directive']}<{names[path]}>"
+
+    return _INCLUDE.sub(name_of, text)
+
+
+_MISSING = re.compile(
+    r"undefined reference to [`'](?P<host>[^'(]+)|Unresolved extern function '(?P<device>\w+)'"
+    r"|undefined symbol: (?P<symbol>\w+)"
+)
+
+
+def _told(error: KernelCompileError, attempt: Attempt) -> KernelCompileError:
+    """An error of a source without host code, with what a reader has to know of that."""
+    notes = []
+    out = [left for left in attempt.parts if not left.part.kept]
+    for match in _MISSING.finditer(error.log):
+        text = match["host"] or match["device"] or match["symbol"]
+        for left in out:
+            bare = left.part.name.rpartition("::")[2]
+            if re.search(rf"(?<![A-Za-z_]){re.escape(bare)}(?![a-z_])", text):
+                note = (
+                    f"{left.file}:{left.part.line}: `{left.part.name}` is a host function, and a "
+                    "kernel calls it: put __device__ before it"
+                )
+                notes += [note] if note not in notes else []
+    names = ", ".join(map(str, out[:_MANY])) + (", ..." if len(out) > _MANY else "")
+    notes.append(f"This is of the source without its host code, which was left out: {names}.")
+    if kept := [left for left in attempt.parts if left.part.kept]:
+        names = ", ".join(f"{left}, since {left.part.kept}" for left in kept[:_MANY])
+        notes.append(f"What may be host code was kept: {names}.")
+    return type(error)("\n".join((str(error), *notes)), error.log)

@@ -1,0 +1,1 @@
+#include <jge_cuda_libraries.h>
