@@ -16,7 +16,7 @@ from jax_graphenc.signature.signature import Parameter, Signature
 
 # A launch, `scale<float><<<grid, block>>>`, up to its arguments.
 _LAUNCH = re.compile(
-    r"\b(?P<name>[A-Za-z_]\w*)\s*(?:<(?P<arguments>[^<>;{}]*)>)?\s*<<<(?P<launch>[^;{}]*?)>>>"
+    r"\b(?P<name>[A-Za-z_]\w*)\s*(?:<(?P<arguments>[^<>;{}]*)>)?\s*<<\s*<(?P<launch>[^;{}]*?)>\s*>>"
 )
 # An instantiation, `template __global__ void scale<float>(`.
 _INSTANCE = re.compile(

@@ -1,19 +1,20 @@
 """What compilers are given of a source that may hold host code: one attempt after another.
 
-First the source as it is. Then, for a compiler that tells host functions from device functions, with
-unannotated functions as device functions. Then without host code (`host_code.py`), in the source and
-in the user's files that it includes.
+First the source as it is. Then, for a compiler that tells host from device functions, the same with
+unannotated functions as device functions. Then the source without its host code (`host_code.py`),
+and at last the user's files that it includes without theirs, too.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from jax_graphenc.base.errors import KernelCompileError
-from jax_graphenc.compiler.host_code import Part, leave_out_host_code, read_macros
+from jax_graphenc.compiler.host_code import Macros, Part, leave_out_host_code, read_macros
 from jax_graphenc.compiler.includes import find_includes, resolve
 from jax_graphenc.compiler.source import Image, Source
 
@@ -81,64 +82,104 @@ def compile_first(
         return compile(attempt), attempt
     except KernelCompileError as error:
         first = error
-    without = without_host_code(source)
-    for attempt in _further(source, without, first.log, tells_host_functions):
+    last, told = attempt, first
+    for attempt in _further(source, first.log, tells_host_functions):
         try:
             return compile(attempt), attempt
         except KernelCompileError as error:
-            last = error
-            if attempt is without:
-                raise _told(error, without) from None
-            if not without.parts:
-                raise last from None
-    raise first
+            last, told = attempt, error
+    if not last.parts:
+        raise told
+    # What went wrong first says whether another compiler may do better.
+    raise _told(told, last, f"{first.log}\n{told.log}")
 
 
-def _further(
-    source: Source, without: Attempt, log: str, tells_host_functions: bool
-) -> Iterator[Attempt]:
-    launches = "<<<" in source.text and any(not left.part.kept for left in without.parts)
-    if tells_host_functions and not launches and _UNANNOTATED.search(log):
-        yield Attempt(source, default_device=True)
-    if any(not left.part.kept for left in without.parts):
-        yield without
-
-
-def without_host_code(source: Source) -> Attempt:
-    """The source, and copies of the user's files that it includes, without host code."""
+def _further(source: Source, log: str, tells_host_functions: bool) -> Iterator[Attempt]:
     texts = {
         path: Path(path).read_text("utf-8-sig", "surrogateescape") for path in find_includes(source)
     }
     macros = read_macros((source.macro_directives, source.text, *texts.values()))
     main = leave_out_host_code(source.text, macros)
-    parts = [
+    # No compiler of device code makes a device function of one that launches.
+    launches = re.search(r"<<\s*<", source.text) and main.text != source.text
+    if tells_host_functions and not launches and _UNANNOTATED.search(log):
+        yield Attempt(source, default_device=True)
+    parts = tuple(
         LeftOut(replace(part, line=part.line + source.line - 1), source.filename)
         for part in main.parts
-    ]
+    )
+    new = replace(source, text=main.text)
+    if main.text != source.text:
+        yield Attempt(new, True, {}, parts)
+    # Many libraries of headers alone are for devices, too, and are better left as they are.
+    yield from _with_copies(new, parts, texts, macros)
+
+
+def _with_copies(
+    source: Source, parts: tuple[LeftOut, ...], texts: Mapping[str, str], macros: Macros
+) -> Iterator[Attempt]:
+    """The source with copies of the user's files that it includes without host code, if any has."""
     copies = {}
     for path, text in texts.items():
         copy = leave_out_host_code(text, macros)
-        parts += [LeftOut(part, path) for part in copy.parts]
-        copies[path] = copy.text
-    text = main.text
-    headers: dict[str, str] = {}
-    if any(copies[path] != texts[path] for path in copies):
-        names = {path: f"{_COPIES}/{i}/{Path(path).name}" for i, path in enumerate(copies)}
-        text = _redirected(text, source, source.base, names)
-        for path, copy in copies.items():
-            line = replace(source, filename=path, line=1).line_directive
-            headers[names[path]] = line + _redirected(copy, source, Path(path).parent, names)
-    return Attempt(replace(source, text=text), True, headers, tuple(parts))
+        parts += tuple(LeftOut(part, path) for part in copy.parts)
+        copies[os.path.realpath(path)] = _Copy(path, copy.text, copy.text != text)
+    names = {
+        real: f"{_COPIES}/{i}/{Path(copies[real].path).name}"
+        for i, real in enumerate(_including(source, copies))
+    }
+    if not names:
+        return
+    headers = {}
+    for real, name in names.items():
+        copy = copies[real]
+        line = replace(source, filename=copy.path, line=1).line_directive
+        headers[name] = line + _redirected(copy.text, source, Path(copy.path).parent, names)
+    text = _redirected(source.text, source, source.base, names)
+    yield Attempt(replace(source, text=text), True, headers, parts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """A file of the user's: its path, its text without host code, and whether that is another."""
+
+    path: str
+    text: str
+    differs: bool
+
+
+def _including(source: Source, copies: Mapping[str, _Copy]) -> list[str]:
+    """The files that differ, and those that include one of them, directly or not."""
+    includes = {
+        real: {
+            os.path.realpath(found)
+            for match in _INCLUDE.finditer(copy.text)
+            if (found := _resolve(match, source, Path(copy.path).parent)) is not None
+        }
+        for real, copy in copies.items()
+    }
+    found = {real for real, copy in copies.items() if copy.differs}
+    while more := {real for real in includes if includes[real] & found} - found:
+        found |= more
+    return sorted(found)
+
+
+def _resolve(match: re.Match[str], source: Source, folder: Path) -> str | None:
+    return resolve(source, folder, match["name"], quoted=match["open"] == '"')
 
 
 def _redirected(text: str, source: Source, folder: Path, names: Mapping[str, str]) -> str:
-    """A text whose directives name the copies of the user's files."""
+    """A text whose directives name the copies of the user's files, or the files themselves.
+
+    A copy stands in another folder than its file.
+    """
 
     def name_of(match: re.Match[str]) -> str:
-        path = resolve(source, folder, match["name"], quoted=match["open"] == '"')
-        if path is None or path not in names:
+        path = _resolve(match, source, folder)
+        if path is None:
             return match[0]
-        return f"{match['directive']}<{names[path]}>"
+        copy = names.get(os.path.realpath(path))
+        return match["directive"] + (f'"{path}"' if copy is None else f"<{copy}>")
 
     return _INCLUDE.sub(name_of, text)
 
@@ -149,7 +190,7 @@ _MISSING = re.compile(
 )
 
 
-def _told(error: KernelCompileError, attempt: Attempt) -> KernelCompileError:
+def _told(error: KernelCompileError, attempt: Attempt, log: str) -> KernelCompileError:
     """An error of a source without host code, with what a reader has to know of that."""
     notes = []
     out = [left for left in attempt.parts if not left.part.kept]
@@ -168,4 +209,4 @@ def _told(error: KernelCompileError, attempt: Attempt) -> KernelCompileError:
     if kept := [left for left in attempt.parts if left.part.kept]:
         names = ", ".join(f"{left}, since {left.part.kept}" for left in kept[:_MANY])
         notes.append(f"What may be host code was kept: {names}.")
-    return type(error)("\n".join((str(error), *notes)), error.log)
+    return type(error)("\n".join((str(error), *notes)), log)

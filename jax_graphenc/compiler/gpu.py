@@ -64,10 +64,16 @@ def compile_image(
 def _by_nvcc(
     error: KernelCompileError, source: Source, expressions: Sequence[str], target: str
 ) -> Image:
-    """Compiles what NVRTC could not; where nvcc does not even begin, NVRTC's error stands."""
+    """Compiles what NVRTC could not; where nvcc does not even begin, NVRTC's error stands.
+
+    nvcc compiles host code and wants the real headers of every library.
+    """
     try:
         return nvcc.compile_image(source, expressions, target)
     except KernelCompileError as further:
+        # A header that NVRTC has a stand-in for, which nvcc takes no notice of.
+        if "No such file" in further.log:
+            raise error from None
         refusal = re.search(r"^nvcc fatal\s*: (.+)$", further.log, re.MULTILINE)
         if refusal is None or errors(further.log):
             raise

@@ -227,7 +227,8 @@ def _options(source: Source, version: str, folder: Path, checked: bool) -> list[
             options.append(flag + os.path.abspath(value))
         elif flag == "-std=":
             options.append(flag + value)
-    return [*options, f"-I{_HOST_LIBRARIES}", f"-I{folder}", "-iquote", str(source.base)]
+    options += [f"-I{_HOST_LIBRARIES}", f"-idirafter{_HOST_LIBRARIES / 'last'}", f"-I{folder}"]
+    return [*options, "-iquote", str(source.base)]
 
 
 def _error(source: Source, expressions: Sequence[str], version: str, log: str) -> Exception:

@@ -122,7 +122,7 @@ def read_macros(texts: Iterable[str]) -> Macros:
 
 # What a device function has no use for. A method that has none of it may be one, and is kept.
 _HOST_ONLY = re.compile(
-    r"<<<|\b(?:cuda|cublas|cusparse|cusolver|cufft|curand|cudnn|nvtx|nvml|nccl)[A-Z]\w*\s*\("
+    r"<<\s*<|\b(?:cuda|cublas|cusparse|cusolver|cufft|curand|cudnn|nvtx|nvml|nccl)[A-Z]\w*\s*\("
     r"|\b(?:throw|try|catch|new|delete|assert_cuda)\b"
     r"|\bstd::(?!min\b|max\b|numeric_limits|is_|abs|fabs|move|forward|enable_if|size_t|u?int|swap)"
     r"|\b(?:thrust|at|torch|c10|py|pybind11|ffi)::"
@@ -161,7 +161,8 @@ def leave_out_host_code(text: str, macros: Macros) -> Rewritten:
     code = text.encode("utf-8", "surrogateescape")
     edits: list[_Edit] = []
     parts: list[Part] = []
-    for node in _outer_nodes(root_of(_without_specifiers(blank(code), macros))):
+    plain = _without_specifiers(_with_launches(blank(code)), macros)
+    for node in _outer_nodes(root_of(plain)):
         if node.type == "function_definition":
             found = _function(node, code, macros)
         elif node.type == "template_instantiation":
@@ -178,6 +179,16 @@ def leave_out_host_code(text: str, macros: Macros) -> Rewritten:
     for edit in sorted(edits, key=lambda edit: edit.start, reverse=True):
         out[edit.start : edit.end] = edit.new
     return Rewritten(out.decode("utf-8", "surrogateescape"), tuple(parts))
+
+
+def _with_launches(code: bytes) -> bytes:
+    """Launches as the grammar knows them: without spaces in `<< <` and `>> >`."""
+    code = re.sub(rb"<<[ \t]+<(?!<)|<[ \t]+<<(?!<)", _joined, code)
+    return re.sub(rb">>[ \t]+>(?=\s*\()|>[ \t]+>>(?=\s*\()", _joined, code)
+
+
+def _joined(match: re.Match[bytes]) -> bytes:
+    return match[0].replace(b" ", b"").replace(b"\t", b"").rjust(len(match[0]))
 
 
 def _without_specifiers(code: bytes, macros: Macros) -> bytes:
@@ -252,6 +263,12 @@ def _function(node: Node, code: bytes, macros: Macros) -> tuple[Part, list[_Edit
     if not _balanced(inside):
         return Part(name, line, "its conditions (#if) reach beyond it"), []
     typeless = node.child_by_field_name("type") is None and "operator" not in name
+    if "::" in name:
+        # A declaration outside of its class is an error.
+        whole = node
+        while whole.parent is not None and whole.parent.type == "template_declaration":
+            whole = whole.parent
+        return Part(name, line), [_spaces(code, whole.start_byte, body.end_byte)]
     if not is_method and (typeless or name == "main"):
         return Part(name, line), [_spaces(code, node.start_byte, body.end_byte)]
     start = body.start_byte
@@ -327,7 +344,7 @@ def _spaces(code: bytes, start: int, end: int) -> _Edit:
 def _instantiation(node: Node, code: bytes, macros: Macros) -> tuple[Part, list[_Edit]] | None:
     """An explicit instantiation of a host function, which has no body any more."""
     written = code[node.start_byte : node.end_byte].decode("utf-8", "replace")
-    if _is_device(written, macros) or node.has_error and "(" not in written:
+    if _is_device(written, macros) or (node.has_error and "(" not in written):
         return None
     name = re.search(r"[\w:]+(?=\s*<)", written)
     if "(" not in written or name is None:

@@ -30,6 +30,7 @@ _INCLUDE = Path(__file__).parent.parent / "include"
 _STAND_INS = _INCLUDE / "nvrtc"
 # Headers of libraries for the host, behind the user's own.
 _HOST_LIBRARIES = _INCLUDE / "host_libraries"
+_LAST = _HOST_LIBRARIES / "last"  # behind CUDA's own
 
 
 @functools.cache
@@ -118,7 +119,10 @@ def _compile(
     options += [f"--include-path={folder}" for folder in dict.fromkeys(f for _, _, f in unmarked)]
     given_headers = {
         **{header: contents for header, contents, _ in unmarked},
-        **{n: contents.encode("utf-8", "surrogateescape") for n, contents in attempt.headers.items()},
+        **{
+            n: contents.encode("utf-8", "surrogateescape")
+            for n, contents in attempt.headers.items()
+        },
     }
     program = check(
         nvrtc.nvrtcCreateProgram(
@@ -211,7 +215,7 @@ def _options(attempt: Attempt, target: str, headers: tuple[Path, ...]) -> list[s
     if attempt.default_device and "-default-device" not in source.options:
         options.append("-default-device")
     own = () if source.folder is None else (source.folder,)
-    options += [f"--include-path={folder}" for folder in (*own, _HOST_LIBRARIES, *headers)]
+    options += [f"--include-path={folder}" for folder in (*own, _HOST_LIBRARIES, *headers, _LAST)]
     return options
 
 

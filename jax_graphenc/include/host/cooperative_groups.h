@@ -151,6 +151,10 @@ static inline unsigned int tile(unsigned int size) {
 }
 }  // namespace jge_detail
 
+// A kernel that uses a tile of more than one warp does not compile; others in its source do.
+template <unsigned int MaxBlockSize = 1024>
+struct block_tile_memory;
+
 template <unsigned int Size, class Parent = thread_block>
 class thread_block_tile : public coalesced_group {
   static_assert(Size > 0 && Size <= 32 && (Size & (Size - 1)) == 0,

@@ -1,2 +1,4 @@
-// include/host/cuda.h: a CUDA header that jge_host.h stands for.
+// include/host/cuda.h: a CUDA header that jge_host.h stands for. Libraries ask for its version.
+#pragma once
 #include "jge_host.h"
+#define CUDA_VERSION 12040

@@ -1,2 +1,4 @@
 // include/host/cuda_runtime_api.h: a CUDA header that jge_host.h stands for.
-#include "jge_host.h"
+#pragma once
+#include "cuda.h"
+#define CUDART_VERSION CUDA_VERSION

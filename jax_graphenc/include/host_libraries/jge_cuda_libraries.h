@@ -35,6 +35,8 @@ JGE_RESULT(cublasStatus_t)
 JGE_RESULT(cublasOperation_t)
 JGE_RESULT(cublasComputeType_t)
 JGE_RESULT(cublasMath_t)
+JGE_RESULT(cublasPointerMode_t)
+JGE_RESULT(cublasGemmAlgo_t)
 JGE_RESULT(cusparseStatus_t)
 JGE_RESULT(cusolverStatus_t)
 JGE_RESULT(cufftResult)
@@ -44,6 +46,27 @@ JGE_RESULT(ncclResult_t)
 JGE_RESULT(nvrtcResult)
 #undef JGE_RESULT
 typedef cublasStatus_t cublasStatus;
+// Code that is not called may take their addresses.
+#define JGE_GEMM(name, T)                                                                          \
+  __device__ inline cublasStatus_t name(cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int,         \
+                      const T*, const T*, int, const T*, int, const T*, T*, int) { \
+    return {};                                                                                     \
+  }
+#define JGE_STRIDED_GEMM(name, T)                                                                  \
+  __device__ inline cublasStatus_t name(cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int,         \
+                      const T*, const T*, int, long long, const T*, int, long long, const T*, T*,  \
+                      int, long long, int) {                                                       \
+    return {};                                                                                     \
+  }
+JGE_GEMM(cublasSgemm, float)
+JGE_GEMM(cublasDgemm, double)
+JGE_STRIDED_GEMM(cublasSgemmStridedBatched, float)
+JGE_STRIDED_GEMM(cublasDgemmStridedBatched, double)
+struct __half;
+JGE_GEMM(cublasHgemm, __half)
+JGE_STRIDED_GEMM(cublasHgemmStridedBatched, __half)
+#undef JGE_GEMM
+#undef JGE_STRIDED_GEMM
 typedef unsigned long long nvtxRangeId_t;
 struct nvtxEventAttributes_t;
 namespace nvtx3 {
