@@ -144,7 +144,7 @@ void Encoder::synchronize() {
   if (device_.worker().is_current_thread()) {
     out_of_turn("a completion handler cannot synchronize an encoder of its device");
   }
-  std::uint64_t batch = 0;
+  std::uint64_t completion = 0;
   std::exception_ptr uncommitted;
   {
     std::lock_guard lock(mutex_);
@@ -154,15 +154,15 @@ void Encoder::synchronize() {
     } catch (...) {
       uncommitted = std::current_exception();
     }
-    batch = last_batch_;
+    completion = last_completion_;
   }
   if (uncommitted) {
-    if (batch > 0) device_.worker().wait(batch);
+    device_.worker().wait(*completions_, completion);
     std::rethrow_exception(uncommitted);
   }
   CUresult result = wait_for(device_.driver(), stream_);
   std::string said = result != CUDA_SUCCESS ? take_fault(device_.driver()) : "";
-  if (batch > 0) device_.worker().wait(batch);
+  device_.worker().wait(*completions_, completion);
   {
     std::lock_guard lock(failure_->mutex);
     const CUresult met = std::exchange(failure_->result, CUDA_SUCCESS);
@@ -238,8 +238,15 @@ void Encoder::notify(CUresult result, bool with_event) {
       to->said = std::move(said);
     });
   }
-  last_batch_ = device_.worker().add(std::move(event), result, std::exchange(handlers_, {}),
-                                     std::exchange(temporaries_, {}));
+  Completion completion{std::move(event), result, std::exchange(handlers_, {}),
+                        std::exchange(temporaries_, {})};
+  try {
+    last_completion_ = device_.worker().add(completions_, std::move(completion));
+  } catch (...) {
+    handlers_ = std::move(completion.handlers);
+    temporaries_ = std::move(completion.temporaries);
+    throw;
+  }
 }
 
 }  // namespace jge

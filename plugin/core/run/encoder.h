@@ -96,7 +96,8 @@ class Encoder {
   const std::shared_ptr<Failure> failure_ = std::make_shared<Failure>();
   std::vector<CompletionHandler> handlers_;
   std::vector<std::shared_ptr<void>> temporaries_;
-  std::uint64_t last_batch_ = 0;  // of the device's worker
+  const std::shared_ptr<Worker::Queue> completions_ = std::make_shared<Worker::Queue>();
+  std::uint64_t last_completion_ = 0;
 };
 
 }  // namespace jge
