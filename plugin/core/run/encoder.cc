@@ -105,7 +105,17 @@ void Encoder::run(ProgramOnDevices::OnDevice& program, std::span<void* const> bu
   const Range range(program.loaded.program().name);
   const Way way = way_of(program.loaded.program().nodes.size());
   if (way == Way::graph) {
-    program.graph.run(with_arena(program.loaded.program(), buffers), stream_);
+    const auto placed = with_arena(program.loaded.program(), buffers);
+    // Also where the run fails half-way.
+    struct NoteUse {
+      ~NoteUse() {
+        if (used) self.arena_.note_use(self.device_.driver(), self.stream_);
+      }
+      Encoder& self;
+      bool used;
+    } const note{*this,
+                 placed.data() != buffers.data() && shares_arena_.load(std::memory_order_relaxed)};
+    program.graph.run(placed, stream_);
     return;
   }
   if (dot_wanted()) program.loaded.draw(buffers);
