@@ -202,9 +202,9 @@ class Encoder:
     def add_completed_handler(self, handler: Callable[[str | None], object]) -> None:
         """Calls a function on another thread once the work appended so far is done.
 
-        The call comes after the next commit, with ``None`` or a failure's message. A device's
-        handlers run one after another. An exception in one goes to ``sys.unraisablehook``. A
-        handler must not synchronize an encoder.
+        The call comes after the next commit, with ``None`` or a failure's message. An encoder's
+        handlers run one after another, beside those of other encoders. An exception in one goes to
+        ``sys.unraisablehook``. A handler must not synchronize an encoder.
 
         Raises:
             TypeError: if ``handler`` is not callable.

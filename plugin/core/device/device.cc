@@ -24,17 +24,14 @@ Device::Device(const Driver& driver, int ordinal)
       worker_(driver, context_) {}
 
 const Image& Device::image(const std::shared_ptr<const ImageBytes>& bytes) {
-  std::lock_guard lock(mutex_);
-  std::unique_ptr<Image>& image = images_[bytes.get()];
-  if (!image) {
-    try {
-      image = std::make_unique<Image>(driver_, bytes);
-    } catch (...) {
-      images_.erase(bytes.get());
-      throw;
-    }
+  Lazy<Image>* image = nullptr;
+  {
+    std::lock_guard lock(mutex_);
+    std::unique_ptr<Lazy<Image>>& place = images_[bytes.get()];
+    if (!place) place = std::make_unique<Lazy<Image>>();
+    image = place.get();
   }
-  return *image;
+  return image->get([&] { return Image(driver_, bytes); });
 }
 
 }  // namespace jge
