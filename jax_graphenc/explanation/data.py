@@ -196,6 +196,10 @@ def describe(
     )
 
 
+# What kernels of one module share beside their arguments; where that is has no address here.
+_VARIABLES = Use("__device__ variables", Memory("module", "", 1), 0, 1, True, True)
+
+
 def _node(index: int, told: dict[str, Any], buffers: Sequence[Memory]) -> Node:
     uses = tuple(
         Use(name, buffers[buffer], offset, offset + size, reads, writes)
@@ -204,12 +208,12 @@ def _node(index: int, told: dict[str, Any], buffers: Sequence[Memory]) -> Node:
         )
     )
     hazards: dict[int, list[Hazard]] = {on: [] for on in told["dependencies"]}
-    for on, kind, use, begin, end in told["hazards"]:
-        known = hazards[on]
+    for on, kind, number, begin, end in told["hazards"]:
+        known, use = hazards[on], (*uses, _VARIABLES)[number]
         # Join adjacent ranges of one use.
-        if known and (known[-1].kind, known[-1].use, known[-1].end) == (kind, uses[use], begin):
+        if known and (known[-1].kind, known[-1].use, known[-1].end) == (kind, use, begin):
             begin = known.pop().begin
-        known.append(Hazard(kind, uses[use], begin, end))
+        known.append(Hazard(kind, use, begin, end))
     return Node(
         index,
         told.get("kernel", "fill" if "memset" in told else "copy"),

@@ -12,7 +12,9 @@
 namespace jge {
 
 // Bytes [begin, end) of one address space that a node reads, writes, or both. Spaces never overlap:
-// a program's buffers are one space each; work on real addresses uses space 0 alone.
+// a program's buffers are one space each, and so are the variables of its modules; work on real
+// addresses uses space 0, and kVariables, where a byte at its image's address stands for a
+// module's.
 struct Access {
   std::uint32_t space = 0;
   std::uint64_t begin = 0;
@@ -21,6 +23,7 @@ struct Access {
   bool writes = false;
   friend bool operator==(const Access&, const Access&) = default;
 };
+inline constexpr std::uint32_t kVariables = 1;
 
 // Why a node waits for an earlier one.
 enum class Hazard : std::uint8_t { read_after_write, write_after_read, write_after_write };

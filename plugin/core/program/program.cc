@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <numeric>
+#include <unordered_map>
+#include <unordered_set>
 
 namespace jge {
 
@@ -13,9 +15,26 @@ void Program::accesses(std::size_t node, std::vector<Access>& out) const {
     out.push_back({space(binding.buffer), binding.offset, binding.offset + binding.bytes,
                    binding.reads, binding.writes});
   }
+  if (variables(node)) {
+    const std::uint32_t image = kernels[std::get<KernelNode>(nodes[node]).kernel].image;
+    out.push_back({modules_[image], 0, 1, true, true});
+  }
+}
+
+const ImageBytes* Program::variables(std::size_t i) const {
+  const auto* kernel = std::get_if<KernelNode>(&nodes[i]);
+  if (!kernel) return nullptr;
+  const ImageBytes* image = images[kernels[kernel->kernel].image].get();
+  return image->has_variables() ? image : nullptr;
 }
 
 void Program::record() {
+  // Behind the buffers' spaces; equal images are one module on a device.
+  std::unordered_map<const ImageBytes*, std::uint32_t> spaces;
+  for (const auto& image : images) {
+    const auto next = static_cast<std::uint32_t>(arguments.size() + results.size() + spaces.size());
+    modules_.push_back(spaces.try_emplace(image.get(), next).first->second);
+  }
   Hazards hazards;
   std::vector<Access> touched;
   first_edge_.push_back(0);
@@ -26,6 +45,11 @@ void Program::record() {
     first_edge_.push_back(edges_.size());
   }
   bytes = hazards.bytes();
+  std::unordered_set<const ImageBytes*> written;  // a byte of each stands for its variables
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    if (const ImageBytes* image = variables(i)) written.insert(image);
+  }
+  bytes -= written.size();
 }
 
 std::vector<std::vector<Conflict>> Program::conflicts() const {

@@ -70,13 +70,17 @@ class Program : public Buffers {
     return {bindings_.data() + first_binding_[i], first_binding_[i + 1] - first_binding_[i]};
   }
 
+  // The image whose variables node i may write, or null. Such nodes are ordered among themselves.
+  const ImageBytes* variables(std::size_t i) const;
+
   // Nodes that node i waits for, ascending; known before any address is.
   Edges dependencies(std::size_t i) const {
     return {edges_.data() + first_edge_[i], first_edge_[i + 1] - first_edge_[i]};
   }
 
   // What node i's dependencies come from, by `i`: recorded again, since only a
-  // description of the program needs them. Of each, `access` counts the node's pointers.
+  // description of the program needs them. Of each, `access` counts the node's pointers; one more
+  // stands for its module's variables.
   std::vector<std::vector<Conflict>> conflicts() const;
 
   // The nodes in the order and in the groups, of whole levels of the DAG, that become a graph each.
@@ -90,6 +94,7 @@ class Program : public Buffers {
   void record();
   void accesses(std::size_t node, std::vector<Access>& out) const;
 
+  std::vector<std::uint32_t> modules_;  // by image: the space of its variables
   std::vector<Binding> bindings_;
   std::vector<std::size_t> first_binding_{0};
   std::vector<std::uint32_t> edges_;
