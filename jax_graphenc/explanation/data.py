@@ -196,6 +196,8 @@ def describe(
     )
 
 
+# What a node that is no kernel is called, by what tells it.
+_KINDS = (("memset", "fill"), ("join", "join"))
 # What kernels of one module share beside their arguments; where that is has no address here.
 _VARIABLES = Use("__device__ variables", Memory("module", "", 1), 0, 1, True, True)
 
@@ -216,7 +218,7 @@ def _node(index: int, told: dict[str, Any], buffers: Sequence[Memory]) -> Node:
         known.append(Hazard(kind, use, begin, end))
     return Node(
         index,
-        told.get("kernel", "fill" if "memset" in told else "copy"),
+        told.get("kernel") or next((name for told_as, name in _KINDS if told_as in told), "copy"),
         (told["grid"], told["block"], told["cluster"]) if "kernel" in told else None,
         told.get("shared_bytes", 0),
         told.get("cooperative", False),

@@ -64,8 +64,8 @@ class Program : public Buffers {
   std::uint64_t bytes = 0;               // that the nodes touch, each counted once
   std::optional<std::uint32_t> scratch;  // the buffer that is scratch memory
 
-  // Of node i: of a kernel, one per parameter; of a memset, the target; of a memcpy, source and
-  // target.
+  // Of node i: of a join, none; of a kernel, one per parameter; of a memset, the target; of a
+  // memcpy, source and target.
   std::span<const Binding> bindings(std::size_t i) const {
     return {bindings_.data() + first_binding_[i], first_binding_[i + 1] - first_binding_[i]};
   }
