@@ -126,6 +126,10 @@ void append_nodes(Encoder& encoder, const LoadedProgram& loaded,
       const std::uint64_t begin = binding.device_address(buffers);
       accesses.push_back({0, begin, begin + binding.bytes, binding.reads, binding.writes});
     }
+    if (const ImageBytes* image = program.variables(i)) {
+      const std::uint64_t begin = reinterpret_cast<std::uintptr_t>(image);
+      accesses.push_back({kVariables, begin, begin + 1, true, true});
+    }
     encoder.append(*launch, accesses);
   }
 }
