@@ -31,7 +31,7 @@ struct Completion {
 // A device's completions. Those of one queue are finished one after another, queues independently:
 // a thread waits on an event (a host function of the stream would never be called after a fault),
 // so that there are as many threads as queues had work at the same time. They start with the first
-// completion and sleep when there is none. See docs/plugin_invariants.md, 8, 14, 18 and 23.
+// completion and sleep when there is none. See docs/plugin_invariants.md, 8, 14, 18 and 28.
 class Worker {
  public:
   // One per encoder; guarded by the worker's lock.
