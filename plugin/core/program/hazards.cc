@@ -173,7 +173,7 @@ void Hazards::wait_for(const Segment& segment, const Access& access, std::uint32
                        std::uint32_t node) {
   if (conflicts_) note(segment, access, position, node);
   if (segment.writer != kNone && segment.writer != node) depend(segment.writer);
-  if (access.writes) {
+  if (access.writes && segment.readers != kNone) {
     wait_for_readers(segment.readers, access, position, segment.begin, segment.end, node);
   }
 }
@@ -213,7 +213,8 @@ void Hazards::look(const Access& access, std::uint32_t position, std::uint32_t n
 
 void Hazards::touch(const Access& access, std::uint32_t position, std::uint32_t node) {
   if (access.space >= spaces_.size()) spaces_.resize(access.space + 1);
-  if (Cover* cover = cover_of(access); cover && cover->join != kNone) {
+  Cover* const cover = joins_ ? cover_of(access) : nullptr;
+  if (cover && cover->join != kNone) {
     depend(cover->join);
     if (conflicts_) {
       conflicts_->push_back(
@@ -223,7 +224,7 @@ void Hazards::touch(const Access& access, std::uint32_t position, std::uint32_t 
     cover->readers = static_cast<std::uint32_t>(links_.size() - 1);
     return;
   }
-  if (access.writes) wait_for_covers(access, position, node);
+  if (joins_ && access.writes) wait_for_covers(access, position, node);
   std::vector<Segment>& segments = spaces_[access.space];
   auto it = std::ranges::upper_bound(segments, access.begin, {}, &Segment::end);
   if (it != segments.end() && it->begin < access.begin) it = split(segments, it, access.begin) + 1;
