@@ -3,7 +3,7 @@
 
 #include <unistd.h>
 
-#include <condition_variable>
+#include <atomic>
 #include <mutex>
 #include <thread>
 
@@ -17,36 +17,27 @@ class Gate {
  public:
   // Whether the calling thread may; leave() must follow.
   bool enter() {
-    const std::lock_guard lock(mutex_);
-    if (!admits()) return false;
     ++inside_;
-    return true;
+    if (is_open()) return true;
+    leave();
+    return false;
   }
   void leave() {
-    const std::lock_guard lock(mutex_);
-    if (--inside_ == 0) left_.notify_all();
+    if (--inside_ == 0) inside_.notify_all();
   }
   void end() {
-    std::unique_lock lock(mutex_);
-    ends_ = true;
     ender_ = std::this_thread::get_id();
-    left_.wait(lock, [&] { return inside_ == 0; });
+    ends_ = true;
+    for (int inside = inside_; inside > 0; inside = inside_) inside_.wait(inside);
   }
-  bool is_open() {
-    const std::lock_guard lock(mutex_);
-    return admits();
-  }
+  // A thread in a scope may enter again: end() waits for it.
+  bool is_open() const { return !ends_ || ender_ == std::this_thread::get_id() || scopes > 0; }
 
   inline static thread_local int scopes = 0;  // of class Gil, of this thread
 
  private:
-  // A thread in a scope may: end() waits for it.
-  bool admits() const { return !ends_ || ender_ == std::this_thread::get_id() || scopes > 0; }
-
-  std::mutex mutex_;
-  std::condition_variable left_;
-  int inside_ = 0;
-  bool ends_ = false;
+  std::atomic<int> inside_{0};
+  std::atomic<bool> ends_{false};
   std::thread::id ender_;
 };
 
