@@ -297,7 +297,8 @@ HOST_TEST(encoder_cannot_be_waited_for_by_a_handler) {
   std::atomic<int> refused = 0;
   d.encoder.add_completed_handler([&](CUresult) {
     EXPECT_THROW(d.encoder.synchronize(), Error, "handler cannot synchronize");
-    EXPECT_THROW(d.device.worker().wait(Worker::Queue(), 1), Error, "cannot wait for the thread that calls it");
+    EXPECT_THROW(d.device.worker().wait(Worker::Queue(), 1), Error,
+                 "cannot wait for the thread that calls it");
     ++refused;
   });
   d.encoder.synchronize();
