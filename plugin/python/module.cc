@@ -26,6 +26,7 @@
 #include "driver/timed_driver.h"
 #include "ffi/handlers.h"
 #include "python/encoder.h"
+#include "python/gil.h"
 #include "python/unset_reads.h"
 
 namespace nb = nanobind;
@@ -230,7 +231,7 @@ template <class Body>
 auto with_function(const std::string& driver, int ordinal, nb::bytes image,
                    const std::string& symbol, Body&& body) {
   const std::string_view bytes(image.c_str(), image.size());
-  const nb::gil_scoped_release no_gil;
+  const jge::NoGil no_gil;
   jge::Device& device = jge::runtime_of(driver).device(ordinal);
   const jge::ContextScope scope(device.driver(), device.context());
   return body(device, device.image(jge::intern_image(bytes)).function(symbol));

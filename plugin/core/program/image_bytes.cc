@@ -9,6 +9,7 @@
 #include "core/program/fatbin.h"
 #include "core/program/image_variables.h"
 #include "driver/elf.h"
+#include "driver/fork.h"
 
 namespace jge {
 namespace {
@@ -31,7 +32,7 @@ void validate(std::string_view bytes) {
   refuse("it is no cubin, fatbin, PTX or shared object");
 }
 
-std::mutex mutex;
+ForkLock mutex;
 // Keyed by content; the view lies in the object that the weak pointer refers to.
 auto& interned() {
   static auto* const map =
