@@ -7,7 +7,6 @@ import contextlib
 import functools
 import math
 import reprlib
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from types import TracebackType
@@ -44,7 +43,7 @@ class Encoder:
 
     As a context manager it synchronizes at the end, or drops the uncommitted work after an
     exception; then it closes. Several threads may call its methods; a concurrent region or a
-    capture belongs to one thread.
+    capture belongs to one thread. A child of ``os.fork()`` makes encoders of its own.
 
     Example::
 
@@ -65,7 +64,6 @@ class Encoder:
             raise TypeError(f"Encoder: one of jax.devices() is expected; got {device!r}")
         self._device = device
         self._native = _core.Encoder(driver_of(device), _ordinal(device))
-        _open.add(self)
 
     @property
     def device(self) -> jax.Device:
@@ -202,9 +200,9 @@ class Encoder:
     def add_completed_handler(self, handler: Callable[[str | None], object]) -> None:
         """Calls a function on another thread once the work appended so far is done.
 
-        The call comes after the next commit, with ``None`` or a failure's message. A device's
-        handlers run one after another. An exception in one goes to ``sys.unraisablehook``. A
-        handler must not synchronize an encoder.
+        The call comes after the next commit, with ``None`` or a failure's message. An encoder's
+        handlers run one after another, beside those of other encoders. An exception in one goes to
+        ``sys.unraisablehook``. A handler must not synchronize an encoder.
 
         Raises:
             TypeError: if ``handler`` is not callable.
@@ -245,7 +243,6 @@ class Encoder:
 
         A closed encoder accepts no more work. Closing it again does nothing.
         """
-        _open.discard(self)
         self._native.close()
 
     def __enter__(self) -> Encoder:
@@ -363,12 +360,5 @@ def _ordinal(device: jax.Device) -> int:
     return device.local_hardware_id or 0
 
 
-_open: weakref.WeakSet[Encoder] = weakref.WeakSet()
-
-
-@atexit.register
-def _shut_down() -> None:
-    """Ends the worker threads while Python lives: they call handlers and drop references."""
-    for encoder in list(_open):
-        encoder.close()
-    _core.shutdown()
+# Ends the threads of completion handlers and closes open encoders while Python lives.
+atexit.register(_core.shutdown)

@@ -61,8 +61,17 @@ def program_of(
 
 
 def stays_out(made: program.Program) -> bool:
-    """Whether a program leaves XLA's command buffers: by the option, or since ours are better."""
-    return len(made.nodes) >= _UNCAPTURED_NODES or not current_options().use_command_buffers
+    """Whether a program leaves XLA's command buffers.
+
+    By the option; if it is large, since our encoder replays it better; and if kernels write
+    variables of a module, since XLA does not know that two such programs need an order.
+    """
+    images = {node.kernel.image for node in made.nodes if isinstance(node, program.Node)}
+    return (
+        len(made.nodes) >= _UNCAPTURED_NODES
+        or not current_options().use_command_buffers
+        or any(map(_core.has_variables, images))
+    )
 
 
 def emit(

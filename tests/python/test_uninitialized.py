@@ -228,6 +228,30 @@ def test_a_hook_that_calls_kernels_leaves_the_error_as_it_is():
     np.testing.assert_array_equal(inside[0], X + 1)
 
 
+def test_a_hook_may_use_an_encoder_that_has_work(kernel):
+    """Python's encoders warn of no read, so that none is locked while a hook runs."""
+    add, out = make_add(), np.zeros(64, np.float32)
+    unset = [np.zeros(64, np.float32) for _ in range(2)]
+
+    with jge.Encoder() as encoder, warnings.catch_warnings():
+        inside = []
+
+        def hook(*_, **__):
+            encoder.append(add, X, out)
+            encoder.synchronize()
+            inside.append(out.copy())
+
+        warnings.simplefilter("always")
+        warnings.showwarning = hook
+        encoder.append(kernel, X, *unset, n=0)
+        encoder.synchronize()
+        assert not inside
+        encoder.append(kernel, X, *unset, n=0)
+        jax.block_until_ready(kernel(X, n=0))
+    np.testing.assert_array_equal(inside, [X + 1])
+    np.testing.assert_array_equal(unset[0], 2 * X)
+
+
 def test_several_threads_are_told_at_once(kernel):
     def work():
         for _ in range(20):

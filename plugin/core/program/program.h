@@ -64,11 +64,14 @@ class Program : public Buffers {
   std::uint64_t bytes = 0;               // that the nodes touch, each counted once
   std::optional<std::uint32_t> scratch;  // the buffer that is scratch memory
 
-  // Of node i: of a kernel, one per parameter; of a memset, the target; of a memcpy, source and
-  // target.
+  // Of node i: of a join, none; of a kernel, one per parameter; of a memset, the target; of a
+  // memcpy, source and target.
   std::span<const Binding> bindings(std::size_t i) const {
     return {bindings_.data() + first_binding_[i], first_binding_[i + 1] - first_binding_[i]};
   }
+
+  // The image whose variables node i may write, or null. Such nodes are ordered among themselves.
+  const ImageBytes* variables(std::size_t i) const;
 
   // Nodes that node i waits for, ascending; known before any address is.
   Edges dependencies(std::size_t i) const {
@@ -76,7 +79,8 @@ class Program : public Buffers {
   }
 
   // What node i's dependencies come from, by `i`: recorded again, since only a
-  // description of the program needs them. Of each, `access` counts the node's pointers.
+  // description of the program needs them. Of each, `access` counts the node's pointers; one more
+  // stands for its module's variables.
   std::vector<std::vector<Conflict>> conflicts() const;
 
   // The nodes in the order and in the groups, of whole levels of the DAG, that become a graph each.
@@ -90,6 +94,7 @@ class Program : public Buffers {
   void record();
   void accesses(std::size_t node, std::vector<Access>& out) const;
 
+  std::vector<std::uint32_t> modules_;  // by image: the space of its variables
   std::vector<Binding> bindings_;
   std::vector<std::size_t> first_binding_{0};
   std::vector<std::uint32_t> edges_;
