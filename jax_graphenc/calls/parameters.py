@@ -11,6 +11,7 @@ from typing import Literal
 
 from jax_graphenc.base.errors import telling
 from jax_graphenc.compiler.source import Source
+from jax_graphenc.signature.layouts import Layout
 from jax_graphenc.signature.parse import parse_signature
 from jax_graphenc.signature.types import element_of
 
@@ -23,12 +24,14 @@ _QUALIFIERS = frozenset({"const", "volatile", "restrict", "__restrict__", "__res
 class Parameter:
     """A parameter of a kernel: its name, what the kernel does with it, and its C++ type.
 
-    ``type`` is that of the element for a pointer and of the value otherwise.
+    ``type`` is that of the element for a pointer and of the value otherwise; ``layout`` is what the
+    source says of a value's.
     """
 
     name: str
     role: Role
     type: str
+    layout: Layout | None = None
 
     @property
     def is_input(self) -> bool:
@@ -130,7 +133,7 @@ def describe(
     if found is None:
         with telling(f"kernel '{expression}'"):
             return tuple(declared(name, text) for name, text in params.items())
-    parameters = {p.name: Parameter(p.name, p.role, p.type) for p in found}
+    parameters = {p.name: Parameter(p.name, p.role, p.type, p.layout) for p in found}
     for name, text in params.items():
         if name not in parameters:
             raise ValueError(
@@ -162,7 +165,8 @@ def hidden_pointers(
     """What to write if missing by-value parameters are pointers under another name."""
     hints = []
     for p in parameters if source else ():
-        if p.role != "value" or p.name in keywords or element_of(p.type) is not None:
+        known = p.layout is not None or element_of(p.type) is not None
+        if p.role != "value" or p.name in keywords or known:
             continue
         assert source is not None
         declares = rf"\b(?:struct|class|union|enum)\b[^;{{]*\b{re.escape(p.type)}\b"

@@ -17,6 +17,7 @@ from jax_graphenc.calls.sharding_rule import parse as parse_sharding
 from jax_graphenc.calls.structs import layout_of
 from jax_graphenc.calls.values import concrete
 from jax_graphenc.compiler.source import Source
+from jax_graphenc.signature.layouts import Layout
 from jax_graphenc.signature.types import header_of, spelling_of
 
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
@@ -83,6 +84,7 @@ class Definition:
         described: the parameters, with placeholders for types that depend on dtypes; names and
             roles do not.
         value_names: of the by-value parameters.
+        layouts: of by-value parameters whose types the source declares.
         title: the kernel's name in messages, without namespaces and template arguments.
         defaults: ``values`` as scalars and functions.
         sharding_rule: ``sharding``, parsed; it says nothing of traced values.
@@ -103,6 +105,7 @@ class Definition:
     original: Original | None = None
     described: tuple[Parameter, ...] = field(init=False)
     value_names: frozenset[str] = field(init=False)
+    layouts: dict[str, Layout] = field(init=False)
     title: str = field(init=False)
     defaults: dict[str, Any] = field(init=False)
     sharding_rule: Rule | None = field(init=False)
@@ -123,6 +126,7 @@ class Definition:
                 f"{MAX_PARAMETERS}"
             )
         derive("value_names", frozenset(p.name for p in self.described if p.role == "value"))
+        derive("layouts", {p.name: p.layout for p in self.described if p.layout})
         self._check_placeholders()
         self._check_outputs()
         derive("defaults", self._checked_values())
@@ -278,8 +282,12 @@ class Definition:
         Raises:
             TypeError: for what is none.
         """
+        layouts = self.layouts
         try:
-            return {name: concrete(value, name, self.title) for name, value in keywords.items()}
+            return {
+                name: concrete(value, name, self.title, layouts.get(name))
+                for name, value in keywords.items()
+            }
         except TypeError as error:
             raise TypeError(f"{error}{self.struct_hint(keywords)}") from None
 

@@ -26,10 +26,9 @@ from jax_graphenc.calls.call import (
     Reference,
 )
 from jax_graphenc.calls.parameters import Parameter, hidden_pointers
-from jax_graphenc.calls.values import Keywords, pack
+from jax_graphenc.calls.values import Keywords, dtype_of_value, pack
 from jax_graphenc.kernels import shape_functions
 from jax_graphenc.kernels.definition import Definition, Launch
-from jax_graphenc.signature.types import element_of
 
 
 def prepare(
@@ -233,8 +232,7 @@ def _bound(
     bound = []
     for p in parameters:
         if p.role == "value":
-            element = element_of(p.type)
-            dtype = element[0] if element and element[1] == 1 else None
+            dtype = dtype_of_value(p.type, p.layout)
             try:
                 value = pack(values[p.name], dtype, p.name, p.type, definition.title)
             except TypeError as error:

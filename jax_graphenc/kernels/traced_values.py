@@ -38,9 +38,10 @@ def loads_of(
     Raises:
         TypeError: as a call does.
     """
-    types = {p.name: p.type for p in definition.described}
+    parameters = {p.name: p for p in definition.described}
     for name, value in traced.items():
-        check_loadable(value, types[name], name, definition.title)
+        p = parameters[name]
+        check_loadable(value, p.type, name, definition.title, p.layout)
     arrays = arguments.check_arrays([(x.shape, x.dtype) for x in inputs], definition.where)
     with arguments.showing_call(definition.title, arrays, keywords):
         dtypes = [dtype for _, dtype in arrays]

@@ -48,7 +48,7 @@ def parse_signature(
     kernel = _the_one(found, unit, path, arguments, filename)
     bindings = _bind(kernel, arguments or (), f"{filename}:{kernel.line}: `{name.strip()}`")
     for parameter in kernel.parameters:
-        type_id = unit.aliases.resolve(parameter.type, kernel.scope, bindings)
+        type_id = unit.declared.aliases.resolve(parameter.type, kernel.scope, bindings)
         if problem := problem_of(parameter, type_id):
             raise TypeError(
                 f"{filename}:{parameter.line}: `{path}` takes {problem}. Or describe all of its "
@@ -144,13 +144,14 @@ def _signature(
 ) -> Signature:
     parameters = []
     for parameter in kernel.parameters:
-        type_id = unit.aliases.resolve(parameter.type, kernel.scope, bindings)
+        type_id = unit.declared.aliases.resolve(parameter.type, kernel.scope, bindings)
         if type_id.is_pointer:
             role: Literal["in", "out"] = "in" if type_id.const else "out"
             resolved = Parameter(parameter.name, type_id.base, role, type_id.const, True)
         else:
             spelling = type_id.decayed()
-            resolved = Parameter(parameter.name, spelling, "value", False, False)
+            layout = unit.declared.layout(spelling, kernel.scope)
+            resolved = Parameter(parameter.name, spelling, "value", False, False, layout)
         parameters.append(resolved)
     return Signature(
         name or kernel.name,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from jax_graphenc.signature.layouts import Layout
+
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
@@ -16,6 +18,7 @@ class Parameter:
       role: `in` for a pointer to const, `out` for another pointer, `value` for the rest.
       const: whether what a pointer points to is const; False for a value.
       pointer: whether it is a pointer.
+      layout: of a value whose type the source declares.
     """
 
     name: str
@@ -23,6 +26,7 @@ class Parameter:
     role: Literal["in", "out", "value"]
     const: bool
     pointer: bool
+    layout: Layout | None = None
 
     def __str__(self) -> str:
         """The parameter as C++ declares it."""

@@ -1,4 +1,4 @@
-"""The kernels and type aliases that a source declares, as written."""
+"""The kernels, types and constants that a source declares, as written."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from jax_graphenc.signature.declared import Declared
 from jax_graphenc.signature.preprocess import blank, preprocess
 from jax_graphenc.signature.resolve import Alias, Aliases, TypeId, parse_type, split_template
 from jax_graphenc.signature.tree import captured, enclosing, text_of
@@ -36,16 +37,22 @@ def read_unit(
         raise ValueError(f"{filename}: cannot be preprocessed: {error!r}") from error
     code = blank(text.encode("utf-8", "replace"))
     captures = captured(code)
-    aliases = Aliases()
+    declared = Declared()
+    aliases = declared.aliases
     for node in captures.get("alias", ()):
         if enclosing(node, "compound_statement") is None:
             aliases.by_name.update(_aliases(node))
+    constants = [*captures.get("variable", ()), *captures.get("enum", ())]
+    for node in sorted(constants, key=lambda node: node.start_byte):
+        if enclosing(node, "compound_statement") is None:
+            add = declared.add_enum if node.type == "enum_specifier" else declared.add_constant
+            add(node, _context(node).scope)
     kernels = [
         kernel
         for node in sorted(captures.get("function", ()), key=lambda node: node.start_byte)
         if (kernel := _kernel(node, code, lines))
     ]
-    return Unit(_merged(kernels, aliases), aliases)
+    return Unit(_merged(kernels, aliases), declared)
 
 
 @dataclass(frozen=True, slots=True)
