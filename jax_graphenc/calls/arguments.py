@@ -210,7 +210,13 @@ def check_keywords(
         )
     if missing := [name for name in wanted if name not in values]:
         what = "keyword {} is missing" if len(missing) == 1 else "keywords {} are missing"
-        raise TypeError(f"kernel {spelled}: {what.format(', '.join(missing))}")
+        unread = [
+            f"; the default of '{p.name}', {p.default.text}, is no constant that is known here: "
+            f"give it in the call, or by values={{'{p.name}': ...}}"
+            for p in parameters
+            if p.name in missing and p.default is not None
+        ]
+        raise TypeError(f"kernel {spelled}: {what.format(', '.join(missing))}{''.join(unread)}")
 
 
 def results(

@@ -13,6 +13,7 @@ from jax_graphenc.base.errors import telling
 from jax_graphenc.compiler.source import Source
 from jax_graphenc.signature.layouts import Layout
 from jax_graphenc.signature.parse import parse_signature
+from jax_graphenc.signature.signature import Default
 from jax_graphenc.signature.types import element_of
 
 Role = Literal["in", "out", "inout", "value"]
@@ -25,13 +26,14 @@ class Parameter:
     """A parameter of a kernel: its name, what the kernel does with it, and its C++ type.
 
     ``type`` is that of the element for a pointer and of the value otherwise; ``layout`` is what the
-    source says of a value's.
+    source says of a value's, and ``default`` its default argument there.
     """
 
     name: str
     role: Role
     type: str
     layout: Layout | None = None
+    default: Default | None = None
 
     @property
     def is_input(self) -> bool:
@@ -133,7 +135,7 @@ def describe(
     if found is None:
         with telling(f"kernel '{expression}'"):
             return tuple(declared(name, text) for name, text in params.items())
-    parameters = {p.name: Parameter(p.name, p.role, p.type, p.layout) for p in found}
+    parameters = {p.name: Parameter(p.name, p.role, p.type, p.layout, p.default) for p in found}
     for name, text in params.items():
         if name not in parameters:
             raise ValueError(

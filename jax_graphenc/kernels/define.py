@@ -98,7 +98,8 @@ def cuda_kernel(
             ``"inout float*"`` for both. Images, and kernels in an included header, need all
             parameters, in the kernel's order.
         values: by-value parameters that calls need not give: by name, a value or a function as
-            above, such as ``{"n": lambda x: x.size}``. A keyword of the call wins.
+            above, such as ``{"n": lambda x: x.size}``. A keyword of the call wins over these, and
+            these over the default arguments of the source, which count where they are constants.
         zero_init: names of outputs that are zeroed before each launch, for a kernel that adds to
             them, as with ``atomicAdd``. Other outputs begin as whatever was in memory.
         alignment: of every array, in bytes, a power of two: the kernel's widest load. A slice with

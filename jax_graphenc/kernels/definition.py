@@ -86,7 +86,7 @@ class Definition:
         value_names: of the by-value parameters.
         layouts: of by-value parameters whose types the source declares.
         title: the kernel's name in messages, without namespaces and template arguments.
-        defaults: ``values`` as scalars and functions.
+        defaults: default arguments of the source, and ``values`` as scalars and functions.
         sharding_rule: ``sharding``, parsed; it says nothing of traced values.
     """
 
@@ -206,9 +206,14 @@ class Definition:
                 f"kernel {self}: values= names {unknown[0]!r}; "
                 f"the by-value parameters are {', '.join(sorted(self.value_names)) or 'none'}"
             )
+        given = {
+            p.name: p.default.value
+            for p in self.described
+            if p.role == "value" and p.default is not None and p.default.known
+        }
         return {
             name: value if callable(value) else self.scalars({name: value})[name]
-            for name, value in self.values.items()
+            for name, value in {**given, **self.values}.items()
         }
 
     def _parsed_sharding(self) -> Rule | None:

@@ -52,7 +52,7 @@ class CudaKernel:
             f"{definition}\n\nTakes inputs by position, values by "
             "keyword, and returns its outputs; made by jax_graphenc.cuda_kernel."
         )
-        self.__signature__ = python_signature(definition.described, definition.values)
+        self.__signature__ = python_signature(definition.described, definition.defaults)
         self._make_caches()
 
     def _make_caches(self) -> None:

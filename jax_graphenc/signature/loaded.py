@@ -106,6 +106,11 @@ def _copy(
         edits.append((node.start_byte, node.end_byte, declared))
         # No integer becomes an enumeration unless it is told to.
         loads += b" %s %s = (%s)*%s;" % (kind, parameter.encode(), kind, pointer.encode())
+    # A pointer has no default, so neither may those in front of it.
+    for node in parameters.named_children:
+        inner = node.child_by_field_name("declarator")
+        if node.type == "optional_parameter_declaration" and _names(node) not in types and inner:
+            edits.append((inner.end_byte, node.end_byte, b""))
     edits.append((body.start_byte + 1, body.start_byte + 1, loads))
     out, at = b"", whole.start_byte
     for start, end, text in sorted(edits):
@@ -116,6 +121,7 @@ def _copy(
 
 def _names(parameter: Node) -> str | None:
     declarator = parameter.child_by_field_name("declarator")
-    if parameter.type != "parameter_declaration" or declarator is None:
+    kinds = ("parameter_declaration", "optional_parameter_declaration")
+    if parameter.type not in kinds or declarator is None:
         return None
     return text_of(declarator) if declarator.type == "identifier" else None

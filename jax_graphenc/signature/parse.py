@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
+
+from jax_graphenc.signature.constants import NotConstantError
+from jax_graphenc.signature.layouts import Layout
 from jax_graphenc.signature.refusals import no_such_instance, not_found, problem_of
 from jax_graphenc.signature.resolve import split_template, substitute
-from jax_graphenc.signature.signature import Parameter, Signature
-from jax_graphenc.signature.types import canonical
+from jax_graphenc.signature.signature import Default, Parameter, Signature
+from jax_graphenc.signature.types import canonical, dtype_of
 from jax_graphenc.signature.unit import read_unit
-from jax_graphenc.signature.written import Unit, WrittenKernel
+from jax_graphenc.signature.written import Unit, WrittenKernel, WrittenParameter
 
 
 def parse_signature(
@@ -139,6 +143,43 @@ def _bind(kernel: WrittenKernel, arguments: tuple[str, ...], where: str) -> dict
     return bindings
 
 
+def _default(
+    parameter: WrittenParameter,
+    spelling: str,
+    layout: Layout | None,
+    kernel: WrittenKernel,
+    unit: Unit,
+    bindings: Mapping[str, str],
+) -> Default | None:
+    """The default argument of a by-value parameter."""
+    text = parameter.default
+    if text is None:
+        return None
+    try:
+        value = unit.declared.value(substitute(text, bindings), kernel.scope)
+    except NotConstantError:
+        return Default(text)
+    dtype = dtype_of(spelling)
+    is_number = dtype is not None or layout is not None or "{" in spelling
+    if value is None or not is_number:
+        return Default(text)
+    return Default(text, True, _converted(value, dtype))
+
+
+def _converted(value: Any, dtype: np.dtype[Any] | None) -> bool | int | float:
+    """A constant as C++ converts it to a parameter's type, as a Python number."""
+    kind = dtype.kind if dtype else ""
+    if kind == "b":
+        return bool(value)
+    if dtype and kind in "iu":
+        return int(value) % 2 ** (8 * dtype.itemsize) if kind == "u" else int(value)
+    if isinstance(value, np.float32):
+        # As it is written, where the parameter has no more bits.
+        return float(value if dtype == np.float64 else str(value))
+    number: bool | int | float = value
+    return number
+
+
 def _signature(
     kernel: WrittenKernel, unit: Unit, name: str | None = None, bindings: Mapping[str, str] = {}
 ) -> Signature:
@@ -151,7 +192,8 @@ def _signature(
         else:
             spelling = type_id.decayed()
             layout = unit.declared.layout(spelling, kernel.scope)
-            resolved = Parameter(parameter.name, spelling, "value", False, False, layout)
+            default = _default(parameter, spelling, layout, kernel, unit, bindings)
+            resolved = Parameter(parameter.name, spelling, "value", False, False, layout, default)
         parameters.append(resolved)
     return Signature(
         name or kernel.name,

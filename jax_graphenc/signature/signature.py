@@ -9,6 +9,15 @@ from jax_graphenc.signature.layouts import Layout
 
 
 @dataclass(frozen=True, slots=True)
+class Default:
+    """A default argument: its text, and its value where that is known here."""
+
+    text: str
+    known: bool = False
+    value: bool | int | float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Parameter:
     """One parameter of a kernel.
 
@@ -19,6 +28,7 @@ class Parameter:
       const: whether what a pointer points to is const; False for a value.
       pointer: whether it is a pointer.
       layout: of a value whose type the source declares.
+      default: its default argument.
     """
 
     name: str
@@ -27,6 +37,7 @@ class Parameter:
     const: bool
     pointer: bool
     layout: Layout | None = None
+    default: Default | None = None
 
     def __str__(self) -> str:
         """The parameter as C++ declares it."""

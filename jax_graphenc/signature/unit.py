@@ -160,7 +160,8 @@ def _parameters(nodes: list[Node], lines: list[int]) -> Iterator[WrittenParamete
         type_id = base.around(levels, const=False)
         if type_id == TypeId("void") and not name and len(nodes) == 1:
             return
-        yield WrittenParameter(name, type_id, lines[node.start_point[0]])
+        default = text_of(node.child_by_field_name("default_value")).strip() or None
+        yield WrittenParameter(name, type_id, lines[node.start_point[0]], default)
 
 
 def _before(node: Node, declarator: Node | None, skip: str = "") -> str:
@@ -245,7 +246,7 @@ def _errors(node: Node) -> Iterator[Node]:
         node = pending.pop()
         if node.is_error or node.is_missing:
             yield node
-        elif node.has_error:
+        elif node.has_error and node.type != "compound_literal_expression":  # as in `P p = {}`
             pending += reversed(node.children)
 
 
@@ -260,9 +261,18 @@ def _merged(kernels: list[WrittenKernel], aliases: Aliases) -> tuple[WrittenKern
         key = (kernel.name, types, len(kernel.template), kernel.specialization, kernel.error)
         first = merged.get(key, kernel)
         kept = kernel if kernel.is_definition else first
-        template = tuple(  # the defaults of template parameters may stand on either
+        template = tuple(  # defaults may stand on either
             replace(p, default=p.default or q.default or r.default)
             for p, q, r in zip(kept.template, first.template, kernel.template, strict=True)
         )
-        merged[key] = replace(kept, template=template, extern_c=first.extern_c or kernel.extern_c)
+        parameters = tuple(
+            replace(p, default=p.default or q.default or r.default)
+            for p, q, r in zip(kept.parameters, first.parameters, kernel.parameters, strict=True)
+        )
+        merged[key] = replace(
+            kept,
+            template=template,
+            parameters=parameters,
+            extern_c=first.extern_c or kernel.extern_c,
+        )
     return tuple(sorted(merged.values(), key=lambda kernel: kernel.line))

@@ -15,6 +15,7 @@ class WrittenParameter:
     name: str
     type: TypeId  # as written
     line: int
+    default: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
