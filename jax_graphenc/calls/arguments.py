@@ -133,7 +133,7 @@ def _shown(value: Any) -> str:
     traced = isinstance(value, jax.core.Tracer | jax.ShapeDtypeStruct)
     if traced or (hasattr(value, "dtype") and np.ndim(value)):
         return f"{value.dtype}[{','.join(map(str, value.shape))}]"
-    return repr(value)
+    return repr(value.item() if isinstance(value, np.void) else value)
 
 
 def check_inputs(

@@ -11,8 +11,8 @@ from typing import Literal
 
 from jax_graphenc.base.errors import telling
 from jax_graphenc.compiler.source import Source
-from jax_graphenc.signature.layouts import Layout
-from jax_graphenc.signature.parse import parse_signature
+from jax_graphenc.signature.layouts import Layout, vector
+from jax_graphenc.signature.parse import layout_of, parse_signature
 from jax_graphenc.signature.signature import Default
 from jax_graphenc.signature.types import element_of
 
@@ -90,7 +90,22 @@ def declared(name: str, text: str) -> Parameter:
             f"params={{{name!r}: {text!r}}}: a C++ type is expected, a value or a pointer to one, "
             "such as 'const float*', 'inout float*' or 'int'"
         )
-    return Parameter(name, role, base)
+    return Parameter(name, role, base, None if pointer else vector(base))
+
+
+def _declared_in(source: Source | None, name: str, text: str) -> Parameter:
+    """The same, with the layout of a type that the source declares."""
+    parameter = declared(name, text)
+    if source is None or parameter.role != "value":
+        return parameter
+    layout = layout_of(
+        source.text,
+        parameter.type,
+        defines=dict(source.defines),
+        filename=source.filename,
+        line=source.line,
+    )
+    return replace(parameter, layout=layout)
 
 
 def describe(
@@ -134,7 +149,7 @@ def describe(
                 raise
     if found is None:
         with telling(f"kernel '{expression}'"):
-            return tuple(declared(name, text) for name, text in params.items())
+            return tuple(_declared_in(source, name, text) for name, text in params.items())
     parameters = {p.name: Parameter(p.name, p.role, p.type, p.layout, p.default) for p in found}
     for name, text in params.items():
         if name not in parameters:
@@ -143,15 +158,15 @@ def describe(
                 f"{', '.join(parameters)}"
             )
         with telling(f"kernel '{expression}'"):
-            parameters[name] = _overridden(parameters[name], text)
+            parameters[name] = _overridden(source, parameters[name], text)
     return tuple(parameters.values())
 
 
-def _overridden(parameter: Parameter, text: str) -> Parameter:
+def _overridden(source: Source | None, parameter: Parameter, text: str) -> Parameter:
     role = _ROLES.get(text.strip())
     if role is not None:
         return replace(parameter, role=role)
-    given = declared(parameter.name, text)
+    given = _declared_in(source, parameter.name, text)
     if given.role == "value" and parameter.role != "value" and element_of(given.type) is None:
         raise ValueError(
             f"params={{{parameter.name!r}: {text!r}}}: {text!r} is no role, which are "

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jax_graphenc.signature.layouts import Enum, Layout
+from jax_graphenc.signature.layouts import Enum, Layout, Opaque, Struct
 from jax_graphenc.signature.types import dtype_of
 
 
@@ -71,9 +71,7 @@ def concrete(value: Any, name: str, kernel: str, layout: Layout | None = None) -
             )
         value = np.asarray(value)[()]
     if isinstance(value, np.void):
-        clean = np.zeros((), value.dtype)
-        _copy_fields(clean, np.asarray(value))
-        return clean[()]
+        return without_padding(np.asarray(value))
     numeric = isinstance(value, np.generic) and value.dtype.kind in "biufcV"
     if not numeric and not isinstance(value, bool | int | float | complex):
         raise TypeError(
@@ -132,6 +130,8 @@ def check_loadable(
     Raises:
         TypeError: naming both.
     """
+    if isinstance(layout, Struct | Opaque):
+        raise traced_value_error(kernel, name, "and a struct must be known when the call is traced")
     if value.ndim:
         raise TypeError(
             f"kernel '{kernel}': '{name}' is passed by value and is an array of shape "
@@ -143,6 +143,13 @@ def check_loadable(
             f"kernel '{kernel}': '{name}' ({declared}) takes {_a(dtype)} scalar; got a traced "
             f"{value.dtype}: convert it with .astype({dtype.name!r})"
         )
+
+
+def without_padding(value: np.ndarray[Any, Any]) -> Any:
+    """A structured scalar whose padding is zero."""
+    clean = np.zeros((), value.dtype)
+    _copy_fields(clean, value)
+    return clean[()]
 
 
 def _copy_fields(to: np.ndarray[Any, Any], source: np.ndarray[Any, Any]) -> None:
@@ -157,7 +164,14 @@ def _copy_fields(to: np.ndarray[Any, Any], source: np.ndarray[Any, Any]) -> None
 _ORDER = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}
 
 
-def pack(value: Any, dtype: np.dtype[Any] | None, name: str, declared: str, kernel: str) -> bytes:
+def pack(
+    value: Any,
+    dtype: np.dtype[Any] | None,
+    name: str,
+    declared: str,
+    kernel: str,
+    layout: Layout | None = None,
+) -> bytes:
     """The bytes of a by-value argument.
 
     Args:
@@ -167,6 +181,7 @@ def pack(value: Any, dtype: np.dtype[Any] | None, name: str, declared: str, kern
         name: the parameter's, for messages.
         declared: its C++ type, for messages.
         kernel: the kernel's name, for messages.
+        layout: what the source says of the type, for messages.
 
     Raises:
         TypeError: if the value is of another kind, or out of range.
@@ -175,10 +190,11 @@ def pack(value: Any, dtype: np.dtype[Any] | None, name: str, declared: str, kern
     if dtype is None:
         if isinstance(value, np.generic):
             return value.tobytes()
+        because = f" ({layout.why})" if isinstance(layout, Opaque) else ""
         raise TypeError(
-            f"{where} is of a type whose size only the compiler knows, so {value!r} has none: pass "
-            "a numpy scalar of the right type, such as np.float32(...), or a structured numpy "
-            "scalar for a struct"
+            f"{where} is of a type whose size only the compiler knows{because}, so {value!r} has "
+            "none: pass a numpy scalar of the right type, such as np.float32(...), or a structured "
+            "numpy scalar for a struct"
         )
     scalar = np.asarray(value)
     given, wanted = _ORDER.get(_kind(scalar.dtype), 4), _ORDER[_kind(dtype)]

@@ -61,11 +61,11 @@ def cuda_kernel(
         saxpy(x, y, a=2.0)
 
     The C++ signature gives each parameter its role: ``const T*`` is an input, ``T*`` an output, a
-    by-value arithmetic type, enumeration or struct a keyword. A Python number, or the name of an
-    enumerator, is part of the trace: another value traces the call again, but compiles no kernel. A
-    traced value is loaded from memory by a copy of the kernel, which is compiled once. Lowering a
-    call compiles the source, with NVRTC for a GPU and with the machine's C++ compiler for the CPU;
-    compiled kernels are kept on disk.
+    by-value arithmetic type, enumeration or struct a keyword. A Python number, the name of an
+    enumerator, and a tuple or dict for a struct are part of the trace: another value traces the
+    call again, but compiles no kernel. A traced scalar is loaded from memory by a copy of the
+    kernel, which is compiled once. Lowering a call compiles the source, with NVRTC for a GPU and
+    with the machine's C++ compiler for the CPU; compiled kernels are kept on disk.
 
     ``out_shape``, ``grid``, ``block``, ``shared_mem``, ``cluster`` and the entries of ``values``
     are values, or functions of shapes. A function names what it needs: inputs, each a

@@ -14,8 +14,7 @@ from jax_graphenc.calls.code import Code, CudaSource, Prebuilt
 from jax_graphenc.calls.parameters import Parameter, describe, spell
 from jax_graphenc.calls.sharding_rule import Rule
 from jax_graphenc.calls.sharding_rule import parse as parse_sharding
-from jax_graphenc.calls.structs import layout_of
-from jax_graphenc.calls.values import concrete
+from jax_graphenc.calls.structs import by_value
 from jax_graphenc.compiler.source import Source
 from jax_graphenc.signature.layouts import Layout
 from jax_graphenc.signature.types import header_of, spelling_of
@@ -288,23 +287,10 @@ class Definition:
             TypeError: for what is none.
         """
         layouts = self.layouts
-        try:
-            return {
-                name: concrete(value, name, self.title, layouts.get(name))
-                for name, value in keywords.items()
-            }
-        except TypeError as error:
-            raise TypeError(f"{error}{self.struct_hint(keywords)}") from None
-
-    def struct_hint(self, keywords: Mapping[str, Any]) -> str:
-        """What to pass where a struct is given as something else."""
-        for p in self.described if self.source else ():
-            if p.role != "value" or isinstance(keywords.get(p.name, np.void(b"")), np.void):
-                continue
-            assert self.source is not None
-            if layout := layout_of(self.source.text, p.type):
-                return f". {p.type} is a struct: pass np.array((...), {layout})[()]"
-        return ""
+        return {
+            name: by_value(value, name, self.title, layouts.get(name))
+            for name, value in keywords.items()
+        }
 
     # ------------------------------------------------------------------ in messages
 

@@ -233,11 +233,7 @@ def _bound(
     for p in parameters:
         if p.role == "value":
             dtype = dtype_of_value(p.type, p.layout)
-            try:
-                value = pack(values[p.name], dtype, p.name, p.type, definition.title)
-            except TypeError as error:
-                hint = definition.struct_hint({p.name: values[p.name]})
-                raise TypeError(f"{error}{hint}") from None
+            value = pack(values[p.name], dtype, p.name, p.type, definition.title, p.layout)
             bound.append(CallParameter(p.name, p.role, p.type, dtype, value))
         else:
             shape, dtype = arrays[p.name]

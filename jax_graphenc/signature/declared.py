@@ -1,15 +1,26 @@
-"""The enumerations and constants that a source declares."""
+"""The enumerations, structs and constants that a source declares."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
+
 from jax_graphenc.signature.constants import NotConstantError, evaluate
-from jax_graphenc.signature.layouts import Enum, Layout
-from jax_graphenc.signature.resolve import Aliases, parse_type
+from jax_graphenc.signature.declarators import array_sizes, before, declared_by
+from jax_graphenc.signature.layouts import Enum, Layout, Opaque, Struct, lay_out, vector
+from jax_graphenc.signature.resolve import (
+    Aliases,
+    TypeId,
+    parse_type,
+    split_template,
+    substitute,
+)
 from jax_graphenc.signature.tree import text_of
+from jax_graphenc.signature.types import canonical, dtype_of
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -28,12 +39,45 @@ class WrittenEnum:
 
 
 @dataclass(frozen=True, slots=True)
+class WrittenMember:
+    """A member of a struct as written."""
+
+    name: str
+    type: TypeId
+    sizes: tuple[str, ...]  # of an array, the outermost first
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenStruct:
+    """A struct as written."""
+
+    members: tuple[WrittenMember, ...]
+    template: tuple[str, ...]  # names of its template parameters
+    alignment: str  # that it asks for, or ""
+    inner: Scope  # the scope of its members
+    problem: str | None  # why its layout is not known
+
+
+class _UnknownLayout(Exception):
+    """Why only the compiler knows a layout."""
+
+
+_MAX_DEPTH = 32
+_PACKED = re.compile(rb"#[ \t]*pragma[ \t]+pack\b")
+_ATTRIBUTE = re.compile(
+    rb"\b(?:alignas|__align__|__builtin_align__)\s*\((?P<align>[^()]*)\)"
+    rb"|\b(?:alignas|__align__|__builtin_align__|__attribute__|__declspec)\b"
+)
+
+
+@dataclass(frozen=True, slots=True)
 class Declared:
     """What a source declares, by qualified name."""
 
     aliases: Aliases = field(default_factory=Aliases)
     constants: dict[str, Any] = field(default_factory=dict)
     enums: dict[str, WrittenEnum] = field(default_factory=dict)
+    structs: dict[str, WrittenStruct] = field(default_factory=dict)
 
     def value(self, text: str, scope: Scope) -> Any:
         """The value of a constant expression that is written in a scope.
@@ -47,8 +91,61 @@ class Declared:
         """The layout of a by-value type that is written in a scope; ``None`` if it has none."""
         if enum := find(self.enums, spelling, scope):
             underlying = self.aliases.resolve(parse_type(enum.base or "int"), enum.scope, {}).base
+            if dtype_of(underlying) is None:
+                return Opaque(spelling, f"its underlying type is {underlying}")
             return Enum(spelling, underlying, enum.enumerators)
-        return None
+        path, arguments = split_template(spelling)
+        if struct := find(self.structs, path, scope):
+            bindings = dict(zip(struct.template, arguments or (), strict=False))
+            try:
+                return self._laid_out(spelling, struct, bindings)
+            except _UnknownLayout as error:
+                return Opaque(spelling, str(error))
+        return vector(spelling)
+
+    def _laid_out(
+        self, name: str, struct: WrittenStruct, bindings: Mapping[str, str], depth: int = 0
+    ) -> Struct:
+        if struct.problem or depth > _MAX_DEPTH:
+            raise _UnknownLayout(struct.problem or "it is nested too deep")
+        members = [self._member(member, struct, bindings, depth) for member in struct.members]
+        alignment = self._count(struct.alignment, struct, bindings) if struct.alignment else 1
+        if alignment & (alignment - 1):
+            raise _UnknownLayout(f"its alignment is {alignment}")
+        return lay_out(name, members, alignment)
+
+    def _member(
+        self, member: WrittenMember, struct: WrittenStruct, bindings: Mapping[str, str], depth: int
+    ) -> tuple[str, str, np.dtype[Any] | Enum | Struct, tuple[int, ...]]:
+        where = f"its member '{member.name}'"
+        kind = self.aliases.resolve(member.type, struct.inner, bindings)
+        if any(level != "[]" for level in kind.levels):
+            raise _UnknownLayout(f"{where} is of type {kind}")
+        if len(kind.levels) != len(member.sizes):
+            raise _UnknownLayout(f"the type of {where} is an array")
+        shape = tuple(self._count(size, struct, bindings) for size in member.sizes)
+        of = dtype_of(kind.base) or self._element(kind.base, struct, depth)
+        if of is None or isinstance(of, Opaque):
+            because = f", of which {of.why}" if of else ", which the source does not declare"
+            raise _UnknownLayout(f"{where} is of type {kind.base}{because}")
+        return kind.base, member.name, of, shape
+
+    def _element(self, spelling: str, struct: WrittenStruct, depth: int) -> Layout | None:
+        path, arguments = split_template(spelling)
+        inner = find(self.structs, path, struct.inner)
+        if inner is None:
+            return self.layout(spelling, struct.inner)
+        bindings = dict(zip(inner.template, arguments or (), strict=False))
+        return self._laid_out(spelling, inner, bindings, depth + 1)
+
+    def _count(self, text: str, struct: WrittenStruct, bindings: Mapping[str, str]) -> int:
+        try:
+            value = self.value(substitute(text, bindings), struct.inner)
+        except NotConstantError:
+            value = None
+        if not isinstance(value, int) or value < 1:
+            raise _UnknownLayout(f"{text or 'the size of an array'} is no constant that is known")
+        return int(value)
 
     # ------------------------------------------------------------------ from the tree
 
@@ -98,8 +195,30 @@ class Declared:
         if base is None and not scoped:
             base = _underlying(values)
         enum = WrittenEnum(base, tuple(values.items()), scope)
-        for known in {name, _typedef_name(node)} - {""}:
+        for known in _names_of(node):
             self.enums["::".join((*scope, known))] = enum
+
+    def add_struct(
+        self, node: Node, scope: Scope, template: tuple[str, ...], source: bytes
+    ) -> None:
+        """Adds a struct, of its specifier; ``source`` has the attributes that the tree lacks."""
+        names = _names_of(node)
+        inner = (*scope, names[0])
+        members: list[WrittenMember] = []
+        alignment, problem = _attributes(node, source)
+        if _PACKED.search(source):
+            problem = "the source has #pragma pack"
+        if any(child.type == "base_class_clause" for child in node.children):
+            problem = "it has a base class"
+        body = node.child_by_field_name("body")
+        for child in body.named_children if body else ():
+            try:
+                members += _members(child)
+            except _UnknownLayout as error:
+                problem = problem or str(error)
+        struct = WrittenStruct(tuple(members), template, alignment, inner, problem)
+        for known in names:
+            self.structs["::".join((*scope, known))] = struct
 
 
 def _underlying(values: Mapping[str, int]) -> str:
@@ -110,12 +229,69 @@ def _underlying(values: Mapping[str, int]) -> str:
     return "int" if least >= -(2**31) and most < 2**31 else "long"
 
 
-def _typedef_name(node: Node) -> str:
+def _names_of(node: Node) -> list[str]:
+    """The names of an enumeration or a struct: its own, and that of its typedef."""
+    names = [canonical(text_of(node.child_by_field_name("name")))]
     parent = node.parent
-    if parent is None or parent.type != "type_definition":
-        return ""
-    declarator = parent.child_by_field_name("declarator")
-    return text_of(declarator) if declarator and declarator.type == "type_identifier" else ""
+    if parent is not None and parent.type == "type_definition":
+        declarator = parent.child_by_field_name("declarator")
+        if declarator and declarator.type == "type_identifier":
+            names.append(text_of(declarator))
+    return [name for name in names if name] or [_nameless(node)]
+
+
+def _nameless(node: Node) -> str:
+    return f"unnamed_{node.start_byte}"
+
+
+def _attributes(node: Node, source: bytes) -> tuple[str, str | None]:
+    """The alignment that a struct asks for, and what of its attributes is not understood."""
+    body = node.child_by_field_name("body")
+    assert body is not None
+    ends = source.find(b";", node.end_byte)
+    head = source[node.start_byte : body.start_byte]
+    tail = source[node.end_byte : ends if ends >= 0 else len(source)]
+    alignment = ""
+    for match in _ATTRIBUTE.finditer(head + b" " + tail.partition(b"{")[0]):
+        if match["align"] is None:
+            return "", f"it has {match[0].decode()}"
+        alignment = match["align"].decode()
+    if of_member := _ATTRIBUTE.search(source, body.start_byte, body.end_byte):
+        return alignment, f"a member has {of_member[0].decode()}"
+    return alignment, None
+
+
+def _members(node: Node) -> Iterator[WrittenMember]:
+    """The members that take room, of a declaration in a struct's body."""
+    text = text_of(node)
+    if text.startswith("virtual"):
+        raise _UnknownLayout("it has virtual functions")
+    if node.is_error or node.has_error:
+        raise _UnknownLayout(f"`{' '.join(text.split())[:40]}` cannot be read")
+    if node.type != "field_declaration":
+        return
+    if any(text_of(child) == "static" for child in node.children):
+        return
+    kind = node.child_by_field_name("type")
+    declarators = node.children_by_field_name("declarator")
+    has_body = kind is not None and kind.child_by_field_name("body") is not None
+    if kind is not None and kind.type == "union_specifier":
+        raise _UnknownLayout("it has a union")
+    if any(child.type == "bitfield_clause" for child in node.children):
+        raise _UnknownLayout("it has bit-fields")
+    if kind is not None and not declarators and has_body and not kind.child_by_field_name("name"):
+        if kind.type == "enum_specifier":
+            return
+        raise _UnknownLayout("it has an unnamed struct without a member's name")
+    for declarator in declarators:
+        name, levels = declared_by(declarator)
+        if levels[-1:] == ("()",) and declarator.type == "function_declarator":
+            continue
+        base = before(node, declarators[0])
+        if kind is not None and has_body:
+            base = text_of(kind.child_by_field_name("name")) or _nameless(kind)
+        member = parse_type(re.sub(r"\b(?:mutable|constexpr)\b", "", base))
+        yield WrittenMember(name, member.around(levels, const=False), array_sizes(declarator))
 
 
 def find(table: Mapping[str, _Found], path: str, scope: Scope) -> _Found | None:

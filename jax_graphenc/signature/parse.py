@@ -8,9 +8,9 @@ from typing import Any, Literal
 import numpy as np
 
 from jax_graphenc.signature.constants import NotConstantError
-from jax_graphenc.signature.layouts import Layout
+from jax_graphenc.signature.layouts import Enum, Layout
 from jax_graphenc.signature.refusals import no_such_instance, not_found, problem_of
-from jax_graphenc.signature.resolve import split_template, substitute
+from jax_graphenc.signature.resolve import parse_type, split_template, substitute
 from jax_graphenc.signature.signature import Default, Parameter, Signature
 from jax_graphenc.signature.types import canonical, dtype_of
 from jax_graphenc.signature.unit import read_unit
@@ -91,6 +91,24 @@ def _the_one(
     return kernels[0]
 
 
+def layout_of(
+    source: str,
+    spelling: str,
+    *,
+    defines: Mapping[str, str] = {},
+    filename: str = "<source>",
+    line: int = 1,
+) -> Layout | None:
+    """The layout of a by-value type, where a source declares it.
+
+    Raises:
+      ValueError: if the source cannot be preprocessed.
+    """
+    declared = read_unit(source, tuple(sorted(defines.items())), filename, line).declared
+    base = declared.aliases.resolve(parse_type(spelling), (), {}).base
+    return None if dtype_of(base) is not None else declared.layout(base, ())
+
+
 def list_kernels(
     source: str,
     *,
@@ -160,7 +178,7 @@ def _default(
     except NotConstantError:
         return Default(text)
     dtype = dtype_of(spelling)
-    is_number = dtype is not None or layout is not None or "{" in spelling
+    is_number = dtype is not None or isinstance(layout, Enum) or "{" in spelling
     if value is None or not is_number:
         return Default(text)
     return Default(text, True, _converted(value, dtype))
@@ -191,7 +209,8 @@ def _signature(
             resolved = Parameter(parameter.name, type_id.base, role, type_id.const, True)
         else:
             spelling = type_id.decayed()
-            layout = unit.declared.layout(spelling, kernel.scope)
+            known = dtype_of(spelling) is not None
+            layout = None if known else unit.declared.layout(spelling, kernel.scope)
             default = _default(parameter, spelling, layout, kernel, unit, bindings)
             resolved = Parameter(parameter.name, spelling, "value", False, False, layout, default)
         parameters.append(resolved)

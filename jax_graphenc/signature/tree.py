@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def captured(code: bytes) -> dict[str, list[Node]]:
-    """What a source declares: ``function`` (declarators), ``alias``, ``enum``, ``variable``."""
+    """What a source declares, by kind: function (its declarator), alias, enum, struct, variable."""
     from tree_sitter import QueryCursor
 
     return QueryCursor(_query()).captures(root_of(code))
@@ -50,6 +50,7 @@ def _query() -> Query:
         "(function_declarator parameters: (parameter_list)) @function "
         "[(alias_declaration) (type_definition) (using_declaration)] @alias "
         "(enum_specifier body: (enumerator_list)) @enum "
+        "[(struct_specifier body: (_)) (class_specifier body: (_))] @struct "
         "(declaration declarator: (init_declarator)) @variable",
     )
 

@@ -2,8 +2,10 @@
 
 import pytest
 
+from jax_graphenc.compiler.compile import compile_source
+from jax_graphenc.compiler.source import Source
 from jax_graphenc.signature.constants import NotConstantError, evaluate
-from jax_graphenc.signature.layouts import Enum
+from jax_graphenc.signature.layouts import Enum, Opaque, Struct
 from jax_graphenc.signature.parse import parse_signature
 
 
@@ -80,3 +82,119 @@ def test_enumerations(written, type, underlying, values):
 
 def test_an_enumeration_of_a_function_is_none_of_a_kernel():
     assert layout("void g() { enum T { A }; }") is None
+
+
+# ---------------------------------------------------------------------- structs
+
+
+def fields(struct):
+    return {f.name: (f.offset, f.type, f.shape) for f in struct.fields}
+
+
+STRUCTS = r"""
+#define N 4
+constexpr int kRows = 2;
+using Index = unsigned short;
+enum class Kind : char { A };
+struct Plain { float x; double y; char c; };
+struct Many { int a, b; Index i; bool on = true; unsigned long long n; };
+struct Arrays { char c; float m[kRows][N]; half h[3]; };
+struct Nested { char c; Plain plain; Plain two[2]; };
+struct Inside { struct Point { float x, y; } at; enum Color { R, G } color; struct { int n; } in; };
+struct Vectors { char c; float3 a; float4 b; int2 d; uchar4 e; double2 f; dim3 g; };
+struct Methods {
+  float x;
+  static const int kCount = 3;
+  __device__ float twice() const { return 2 * x; }
+  Methods() = default;
+  using Self = Methods;
+  friend __device__ int g(Methods);
+ private:
+  int n;
+};
+template <class T, int R> struct Box { T at[R]; Kind kind; };
+using Pair = Box<double, 2>;
+typedef struct { int a; Kind kind; } Typed;
+namespace ns { struct Deep { Typed t; Pair p; }; }
+struct __align__(16) Aligned { float x; };
+struct alignas(32) Wide { char c; Aligned a; };
+struct Half { __half h; __nv_bfloat16 b; cuFloatComplex z; const int k; volatile long l; };
+struct Empty {};
+"""
+NAMES = [
+    *("Plain", "Many", "Arrays", "Nested", "Inside", "Vectors", "Methods", "Box<float, 3>"),
+    *("Pair", "Typed", "ns::Deep", "Aligned", "Wide", "Half", "Inside::Point", "Empty"),
+    *("float3", "float4", "int1", "short2", "char3", "ulonglong2", "double4", "dim3", "half2"),
+]
+
+
+def test_layouts_of_structs():
+    assert fields(layout(STRUCTS, "Arrays")) == {
+        "c": (0, "char", ()),
+        "m": (4, "float", (2, 4)),
+        "h": (36, "half", (3,)),
+    }
+    assert fields(layout(STRUCTS, "Nested")) == {
+        "c": (0, "char", ()),
+        "plain": (8, "Plain", ()),
+        "two": (32, "Plain", (2,)),
+    }
+    assert fields(layout(STRUCTS, "Box<float, 3>")) == {
+        "at": (0, "float", (3,)),
+        "kind": (12, "Kind", ()),
+    }
+
+
+@pytest.mark.parametrize("target", ["cpu", "sm_80"])
+def test_the_compiler_lays_structs_out_alike(target):
+    asserts = []
+    for name in NAMES:
+        struct = layout(STRUCTS, name)
+        assert isinstance(struct, Struct), struct
+        asserts.append(f"static_assert(sizeof({name}) == {struct.size} && "
+                       f'alignof({name}) == {struct.alignment}, "{name}");')  # fmt: skip
+        asserts += [
+            f'static_assert(__builtin_offsetof({name}, {f.name}) == {f.offset}, "{name}.{f.name}");'
+            for f in struct.fields
+            if name != "Methods"  # no standard layout
+        ]
+    text = (
+        "#include <cuda_fp16.h>\n#include <cuda_bf16.h>\n#include <cuComplex.h>\n"
+        + STRUCTS
+        + "\n".join(asserts)
+        + '\nextern "C" __global__ void f(float* out) {}'
+    )
+    if target != "cpu":
+        pytest.importorskip("cuda.bindings.nvrtc")
+    compile_source(Source(text, "structs.cu"), ["f"], target, None)
+
+
+@pytest.mark.parametrize(
+    ("written", "why"),
+    [
+        ("struct B { int n; }; struct T : B { int m; };", "it has a base class"),
+        ("struct T { unsigned a : 3; };", "it has bit-fields"),
+        ("struct T { union { int a; float b; } u; };", "it has a union"),
+        ("struct T { union { int a; float b; }; };", "it has a union"),
+        ("struct T { struct { int a; }; };", "it has an unnamed struct without a member's name"),
+        ("struct T { virtual void f() {} };", "it has virtual functions"),
+        ("#pragma pack(1)\nstruct T { int a; };", "the source has #pragma pack"),
+        ("struct __attribute__((packed)) T { int a; };", "it has __attribute__"),
+        ("struct T { int a; } __attribute__((packed));", "it has __attribute__"),
+        ("struct T { alignas(16) int a; };", "a member has alignas(16)"),
+        ("struct T { int a[n]; };", "n is no constant that is known"),
+        ("struct T { int (*f)(int); };", "its member 'f' is of type int()*"),
+        ("struct T { Other o; };", "its member 'o' is of type Other, which the source does not"),
+        ("struct S { int a : 2; }; struct T { S s; };", "it has bit-fields"),
+        ("template <class A> struct T { T<A> t; };", "it is nested too deep"),
+        ("using V = int[3]; struct T { V v; };", "the type of its member 'v' is an array"),
+    ],
+)
+def test_structs_whose_layout_only_the_compiler_knows(written, why):
+    found = layout(written)
+    assert isinstance(found, Opaque)
+    assert why in found.why
+
+
+def test_a_struct_that_the_source_does_not_declare_has_no_layout():
+    assert layout("struct T;") is None
