@@ -90,7 +90,7 @@ def check_vectors(
         ValueError: naming the array.
     """
     for p in parameters:
-        if p.role == "value":
+        if p.role in ("value", "null"):
             continue
         shape, dtype = arrays[p.name]
         if of := lanes(p.type, math.prod(shape), dtype):
@@ -109,7 +109,9 @@ def lanes(type_name: str, size: int, dtype: np.dtype[Any]) -> int | None:
 
 
 @contextlib.contextmanager
-def showing_call(name: str, arrays: Sequence[Array], keywords: Mapping[str, Any]) -> Iterator[None]:
+def showing_call(
+    name: str, arrays: Sequence[Array | None], keywords: Mapping[str, Any]
+) -> Iterator[None]:
     """Shows how the kernel was called under what is wrong with the call, which shows its signature.
 
     Raises:
@@ -121,9 +123,9 @@ def showing_call(name: str, arrays: Sequence[Array], keywords: Mapping[str, Any]
         raise TypeError(f"{error}\n  {shown_call(name, arrays, keywords)}") from None
 
 
-def shown_call(name: str, arrays: Sequence[Array], keywords: Mapping[str, Any]) -> str:
+def shown_call(name: str, arrays: Sequence[Array | None], keywords: Mapping[str, Any]) -> str:
     """How a kernel was called, for messages."""
-    given = [f"{dtype}[{','.join(map(str, shape))}]" for shape, dtype in arrays]
+    given = ["None" if x is None else f"{x[1]}[{','.join(map(str, x[0]))}]" for x in arrays]
     given += [f"{k}={_shown(x)}" for k, x in keywords.items()]
     return f"called as {name}({', '.join(given)})"
 
@@ -199,7 +201,7 @@ def check_keywords(
         if p.name in values and p.role != "value":
             what = (
                 "an input: pass it by position, in the kernel's order"
-                if p.is_input
+                if p.is_input or p.role == "null"
                 else "an output, which the call returns: leave it out"
             )
             raise TypeError(f"kernel {spelled}: '{p.name}' is {what}")
@@ -242,9 +244,11 @@ def results(
     pure = [p for p in parameters if p.role == "out"]
     given = () if out_shape is None else _as_arrays(out_shape, kernel)
     if len(given) != len(pure):
+        absent = [p.name for p in parameters if p.role == "null"]
+        note = f" ({', '.join(absent)}: None in this call)" if absent and not given else ""
         raise TypeError(
             f"kernel {spelled} has {_count(pure, 'output')} to be shaped; out_shape gives "
-            f"{len(given)}. Give one each, such as out_shape=lambda x: x"
+            f"{len(given)}{note}. Give one each, such as out_shape=lambda x: x"
         )
     for p, (_, dtype) in zip(pure, given, strict=True):
         if not holds(p.type, dtype):

@@ -45,7 +45,7 @@ class CallParameter:
         declared: the C++ type as the user or the signature gives it, for messages.
         dtype: of the array behind a pointer, or of the value; ``None`` for a type that only the
             compiler knows.
-        value: the bytes of a by-value parameter.
+        value: the bytes of a by-value parameter, or of a null pointer.
         size: elements of the array behind a pointer; where they form vectors is checked.
         loaded: whether it points to a by-value parameter of the user's, which the kernel loads.
     """
@@ -57,6 +57,11 @@ class CallParameter:
     value: bytes = b""
     size: int = 0
     loaded: bool = False
+
+    @property
+    def has_array(self) -> bool:
+        """Whether it is a pointer to memory that a program knows."""
+        return self.role not in ("value", "null")
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +242,8 @@ class KernelCall:
 
 
 def _shown(p: CallParameter) -> str:
+    if p.role == "null":
+        return f"{p.name}=None"
     if p.role != "value":
         return p.name
     known = p.dtype is not None and p.dtype.names is None

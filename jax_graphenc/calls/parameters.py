@@ -16,7 +16,9 @@ from jax_graphenc.signature.parse import layout_of, parse_signature
 from jax_graphenc.signature.signature import Default
 from jax_graphenc.signature.types import element_of
 
-Role = Literal["in", "out", "inout", "value"]
+Role = Literal["in", "out", "inout", "value", "null"]
+"""What a kernel does with a parameter; ``null`` is an input that a call leaves out."""
+
 _ROLES: dict[str, Role] = {"in": "in", "out": "out", "inout": "inout", "value": "value"}
 _QUALIFIERS = frozenset({"const", "volatile", "restrict", "__restrict__", "__restrict"})
 
@@ -40,8 +42,13 @@ class Parameter:
         """Whether it takes an array of the caller's."""
         return self.role in ("in", "inout")
 
+    @property
+    def is_optional(self) -> bool:
+        """Whether it is an input that is a null pointer where a call does not give it."""
+        return self.role == "in" and self.default is not None and self.default.known
+
     def __str__(self) -> str:
-        const = "const " if self.role == "in" else ""
+        const = "const " if self.role in ("in", "null") else ""
         return f"{const}{self.type}{' ' if self.role == 'value' else '* '}{self.name}"
 
 
@@ -209,9 +216,11 @@ def python_signature(
     ]
     if any(p.role == "value" and p not in named for p in parameters):
         values.append(kinds("keywords__", kinds.VAR_KEYWORD))
-    inputs = [
-        kinds(p.name if p in named else f"{p.name}__", kinds.POSITIONAL_ONLY)
-        for p in parameters
-        if p.is_input
-    ]
+    inputs: list[inspect.Parameter] = []
+    optional = True
+    for p in reversed([p for p in parameters if p.is_input]):
+        optional = optional and p.is_optional
+        name = p.name if p in named else f"{p.name}__"
+        default = None if optional else kinds.empty
+        inputs.insert(0, kinds(name, kinds.POSITIONAL_ONLY, default=default))
     return inspect.Signature([*inputs, *values])

@@ -27,6 +27,7 @@ from jax_graphenc.devices.capturing import capturing
 from jax_graphenc.devices.device_info import driver_of
 from jax_graphenc.devices.target import Target, architecture
 from jax_graphenc.encoder.memory import Memory, memory_of
+from jax_graphenc.kernels.absent import absent_in
 from jax_graphenc.kernels.kernel import CudaKernel
 from jax_graphenc.kernels.prepare import prepare
 from jax_graphenc.programs.compiled_call import compile_for
@@ -97,7 +98,8 @@ class Encoder:
             *arrays: an array per pointer of the kernel, in its order, including the outputs, which
                 are written in place: numpy arrays on the CPU, and objects with ``__dlpack__`` or
                 ``__cuda_array_interface__``; JAX arrays are immutable, so inputs only. In C order
-                without gaps. The encoder keeps them until the work is done.
+                without gaps. The encoder keeps them until the work is done. ``None`` for an input
+                is a null pointer.
             grid: blocks in the grid: an int or up to three; ``None``, here and for the next four,
                 takes the kernel's definition.
             block: threads in a block.
@@ -119,6 +121,8 @@ class Encoder:
         kernel = kernel.current()
         name = kernel.__name__
         launches = _launches(name, grid, block, cluster, shared_mem, cooperative)
+        if any(x is None for x in arrays):
+            kernel, arrays = _without_absent(kernel, arrays)
         pointers = kernel.definition.pointers
         memories = self._memories(name, pointers, arrays)
         keywords = Keywords(kernel.definition.scalars(values))
@@ -288,6 +292,24 @@ class Encoder:
 
     def _memory(self, array: Any, where: str) -> Memory:
         return memory_of(array, where, self._device, self._native)
+
+
+def _without_absent(
+    kernel: CudaKernel, arrays: Sequence[Any]
+) -> tuple[CudaKernel, tuple[Any, ...]]:
+    """The kernel with null pointers for inputs that are ``None``, and the other arrays.
+
+    Raises:
+        TypeError: for a parameter that cannot be absent.
+    """
+    definition = kernel.definition
+    pairs = list(zip(definition.pointers, arrays, strict=False))
+    absent = absent_in(definition, [x for p, x in pairs if p.is_input])
+    return kernel.without(absent), tuple(
+        x
+        for i, x in enumerate(arrays)
+        if x is not None or i >= len(pairs) or not pairs[i][0].is_input
+    )
 
 
 def _launches(

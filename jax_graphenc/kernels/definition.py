@@ -41,21 +41,25 @@ class Original:
         definition: the user's.
         values: its by-value parameters that are operands of the copy.
         positions: of these operands, ascending.
+        absent: places of its inputs that are no operands of the copy, ascending.
     """
 
     definition: Definition
     values: tuple[str, ...] = ()
     positions: tuple[int, ...] = ()
+    absent: tuple[int, ...] = ()
 
     def split(self, operands: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
-        """The original's inputs, and the values by name."""
+        """The original's inputs, ``None`` for absent ones, and the values by name."""
         inputs = [x for i, x in enumerate(operands) if i not in self.positions]
+        for i in self.absent:
+            inputs.insert(i, None)
         at = zip(self.values, self.positions, strict=True)
         return inputs, {name: operands[i] for name, i in at}
 
     def join(self, inputs: Sequence[Any], values: Mapping[str, Any]) -> list[Any]:
         """The inverse of ``split``."""
-        operands = list(inputs)
+        operands = [x for i, x in enumerate(inputs) if i not in self.absent]
         for name, i in zip(self.values, self.positions, strict=True):
             operands.insert(i, values[name])
         return operands
@@ -80,6 +84,7 @@ class Definition:
         sharding: the dimensions that may be split, as the user writes them or parsed.
         original: what this is a copy of; its shape functions are the original's. ``None`` for a
             kernel of the user's own.
+        absent: names of inputs that are null pointers.
         described: the parameters, with placeholders for types that depend on dtypes; names and
             roles do not.
         value_names: of the by-value parameters.
@@ -102,6 +107,7 @@ class Definition:
     cpu: str
     sharding: str | Rule | None
     original: Original | None = None
+    absent: frozenset[str] = frozenset()
     described: tuple[Parameter, ...] = field(init=False)
     value_names: frozenset[str] = field(init=False)
     layouts: dict[str, Layout] = field(init=False)
@@ -118,7 +124,7 @@ class Definition:
         derive("title", bare_name(self.shown.name))
         self._check_options()
         derive("zero_init", self._checked_zero_init())
-        derive("described", describe(self.source, self.name, self.params))
+        derive("described", self._describe(self.name))
         if len(self.described) > MAX_PARAMETERS:
             raise ValueError(
                 f"kernel '{self.title}' has {len(self.described)} parameters; the limit is "
@@ -130,6 +136,10 @@ class Definition:
         self._check_outputs()
         derive("defaults", self._checked_values())
         derive("sharding_rule", self._parsed_sharding())
+
+    def _describe(self, expression: str) -> tuple[Parameter, ...]:
+        found = describe(self.source, expression, self.params)
+        return tuple(replace(p, role="null") if p.name in self.absent else p for p in found)
 
     # ------------------------------------------------------------------ checks
 
@@ -243,8 +253,8 @@ class Definition:
 
     @property
     def pointers(self) -> tuple[Parameter, ...]:
-        """The parameters that are no values."""
-        return tuple(p for p in self.described if p.role != "value")
+        """The parameters that take or give an array."""
+        return tuple(p for p in self.described if p.role not in ("value", "null"))
 
     @property
     def loaded(self) -> frozenset[str]:
@@ -269,7 +279,7 @@ class Definition:
 
     def parameters(self, dtypes: Sequence[np.dtype[Any]]) -> tuple[Parameter, ...]:
         """The kernel's parameters, for inputs of these dtypes."""
-        return describe(self.source, self.expression(dtypes), self.params)
+        return self._describe(self.expression(dtypes))
 
     def code_for(self, dtypes: Sequence[np.dtype[Any]]) -> Code:
         """The images, or the source with the headers of the types that ``{x}`` brought in."""
@@ -297,16 +307,22 @@ class Definition:
     @property
     def shown(self) -> Definition:
         """The user's own definition."""
-        return self if self.original is None else self.original.definition
+        return self if self.original is None else self.original.definition.shown
 
     def as_given(self, operands: Sequence[Any]) -> tuple[Sequence[Any], dict[str, Any]]:
         """What stands for operands in the user's call: inputs, and traced values by name."""
-        return (operands, {}) if self.original is None else self.original.split(operands)
+        if self.original is None:
+            return operands, {}
+        inputs, values = self.original.split(operands)
+        given, further = self.original.definition.as_given(inputs)
+        return given, {**values, **further}
 
     @property
     def traced_values(self) -> tuple[str, ...]:
         """The user's by-value parameters that are operands here."""
-        return () if self.original is None else self.original.values
+        if self.original is None:
+            return ()
+        return (*self.original.values, *self.original.definition.traced_values)
 
     def label(self, dtypes: Sequence[np.dtype[Any]]) -> str:
         """The kernel as the user knows it, for operands of these dtypes."""

@@ -57,7 +57,7 @@ def prepare(
     dtypes = [dtype for _, dtype in arrays]
     functions = _ShapeFunctions(definition, arrays, keywords)
     values = all_values(definition, arrays, keywords)
-    with arguments.showing_call(name, arrays, keywords.values):
+    with arguments.showing_call(name, definition.as_given(arrays)[0], keywords.values):
         check_call(definition, dtypes, values.values)
     spelled, parameters = definition.spelled(dtypes), definition.parameters(dtypes)
     inputs = dict(zip((p.name for p in parameters if p.is_input), arrays, strict=True))
@@ -187,7 +187,7 @@ class _ShapeFunctions:
         try:
             yield
         except Exception as error:
-            shapes = [(x.shape, x.dtype) for x in self._inputs]
+            shapes = [x if x is None else (x.shape, x.dtype) for x in self._inputs]
             keywords = {**self._keywords.values, **self._traced}
             note = f"{where}\n  {arguments.shown_call(self.definition.title, shapes, keywords)}"
             if self._traced:
@@ -235,6 +235,8 @@ def _bound(
             dtype = dtype_of_value(p.type, p.layout)
             value = pack(values[p.name], dtype, p.name, p.type, definition.title, p.layout)
             bound.append(CallParameter(p.name, p.role, p.type, dtype, value))
+        elif p.role == "null":
+            bound.append(CallParameter(p.name, p.role, str(p), None, bytes(POINTER_BYTES)))
         else:
             shape, dtype = arrays[p.name]
             is_loaded = p.name in loaded
@@ -248,7 +250,7 @@ def _bound(
 
 
 def _check_bytes(definition: Definition, bound: Sequence[CallParameter]) -> None:
-    sizes = {p.name: len(p.value) if p.role == "value" else POINTER_BYTES for p in bound}
+    sizes = {p.name: len(p.value) or POINTER_BYTES for p in bound}
     if (total := sum(sizes.values())) > MAX_PARAMETER_BYTES:
         largest = max(sizes, key=lambda name: sizes[name])
         raise ValueError(

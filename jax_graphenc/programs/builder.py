@@ -392,7 +392,7 @@ def _launches(launch: _Launch, buffer: _Locate) -> Iterator[program.Node]:
     operand = 0
     output = len(launch.operands)
     for p in call.parameters:
-        if p.role == "value":
+        if not p.has_array:
             continue
         which = operand if p.role == "in" else output
         whole = buffer(arrays[which])
@@ -403,7 +403,7 @@ def _launches(launch: _Launch, buffer: _Locate) -> Iterator[program.Node]:
         pointers = iter(places)
         bindings: list[program.Buffer | bytes] = []
         for p in call.parameters:
-            if p.role == "value":
+            if not p.has_array:
                 bindings.append(p.value)
             else:
                 whole, size, offsets = next(pointers)

@@ -70,7 +70,7 @@ def _compile(call: KernelCall, architectures: Sequence[str]) -> program.Kernel:
 
 
 def _parameter(call: KernelCall, p: CallParameter) -> program.Parameter:
-    pointer = p.role != "value"
+    pointer = p.has_array
     # What is zeroed beforehand is read: the kernel adds to it.
     reads = p.role in ("in", "inout") or p.name in call.zero_init
     size = POINTER_BYTES if pointer else len(p.value)

@@ -206,7 +206,11 @@ def _signature(
         type_id = unit.declared.aliases.resolve(parameter.type, kernel.scope, bindings)
         if type_id.is_pointer:
             role: Literal["in", "out"] = "in" if type_id.const else "out"
-            resolved = Parameter(parameter.name, type_id.base, role, type_id.const, True)
+            text = parameter.default
+            null = Default(text, text in ("nullptr", "NULL", "0")) if text else None
+            resolved = Parameter(
+                parameter.name, type_id.base, role, type_id.const, True, default=null
+            )
         else:
             spelling = type_id.decayed()
             known = dtype_of(spelling) is not None

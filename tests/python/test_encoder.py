@@ -198,7 +198,7 @@ def readonly_array():
         (lambda: np.ones(SIZE), r"input 'data' points to float; got float64\. .*astype"),
         (lambda: np.ones(SIZE, ">f4"), "byte order"),
         (lambda: [1.0] * SIZE, "an array is expected.*__dlpack__; got list"),
-        (lambda: None, "an array is expected.*got NoneType"),
+        (lambda: None, "an array is expected.*got None"),
     ],
 )
 def test_wrong_arrays_are_refused(affine, enc, make, message):
