@@ -118,12 +118,14 @@ class KernelCall:
             ``"expand_dims"``, ``"broadcast_all"`` and calls that may be split only.
         max_batch_nodes: launches that a batch may become at once.
         observed: what the options that watch kernels ask of it.
-        zero_init: names of outputs that are zeroed before the kernel runs.
+        zero_init: names of outputs and scratch memory that are zeroed before the kernel runs.
         alignment: of every array, in bytes; what is not aligned is copied.
         batch: (size, which operands have it) for each dimension that ``jax.vmap`` added, the
             outermost first; the kernel is launched for each element. Operands and outputs have
             these dimensions in front.
         sharding: which dimensions may be split over devices; ``None`` if none may.
+        scratch: shape and dtype of each scratch parameter, in the kernel's order. Each element of
+            the batch has its own.
     """
 
     label: str
@@ -146,6 +148,7 @@ class KernelCall:
     alignment: int = DEFAULT_ALIGNMENT
     batch: tuple[tuple[int, tuple[bool, ...]], ...] = ()
     sharding: Rule | None = None
+    scratch: tuple[Array, ...] = ()
 
     @property
     def name(self) -> str:
@@ -166,6 +169,10 @@ class KernelCall:
     def outputs(self) -> tuple[CallParameter, ...]:
         """Parameters that give an array back."""
         return tuple(p for p in self.parameters if p.role in ("out", "inout"))
+
+    def scratch_parameters(self) -> tuple[CallParameter, ...]:
+        """Parameters that point to memory of the program's own."""
+        return tuple(p for p in self.parameters if p.role == "scratch")
 
     def batched_results(self) -> tuple[Array, ...]:
         """Shape and dtype of each output, with the dimensions of the batch in front."""

@@ -16,10 +16,16 @@ from jax_graphenc.signature.parse import layout_of, parse_signature
 from jax_graphenc.signature.signature import Default
 from jax_graphenc.signature.types import element_of
 
-Role = Literal["in", "out", "inout", "value", "null"]
+Role = Literal["in", "out", "inout", "scratch", "value", "null"]
 """What a kernel does with a parameter; ``null`` is an input that a call leaves out."""
 
-_ROLES: dict[str, Role] = {"in": "in", "out": "out", "inout": "inout", "value": "value"}
+_ROLES: dict[str, Role] = {
+    "in": "in",
+    "out": "out",
+    "inout": "inout",
+    "scratch": "scratch",
+    "value": "value",
+}
 _QUALIFIERS = frozenset({"const", "volatile", "restrict", "__restrict__", "__restrict"})
 
 

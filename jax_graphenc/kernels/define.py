@@ -32,6 +32,7 @@ def cuda_kernel(
     cluster: Any = 1,
     cooperative: bool = False,
     zero_init: Sequence[str] = (),
+    scratch: Mapping[str, Any] | None = None,
     alignment: int = DEFAULT_ALIGNMENT,
     vmap: str | Callable[..., Any] | None = DEFAULT_VMAP,
     cpu: str = "auto",
@@ -70,11 +71,11 @@ def cuda_kernel(
     kernels are kept on disk.
 
     ``out_shape``, ``grid``, ``block``, ``shared_mem``, ``cluster`` and the entries of ``values``
-    are values, or functions of shapes. A function names what it needs: inputs, each a
-    ``jax.ShapeDtypeStruct``, by-value parameters, macros of ``defines`` and, but in ``values``,
-    ``block``, as in ``grid=lambda x, block: jge.cdiv(x.size, block[0])``. A function that can take
-    all inputs by position and all keywords is called so, as ``lambda *inputs, **keywords: ...``;
-    its ``block`` and macros are then keyword-only.
+    and ``scratch`` are values, or functions of shapes. A function names what it needs: inputs, each
+    a ``jax.ShapeDtypeStruct``, by-value parameters, macros of ``defines`` and, in what is computed
+    last, the launch, ``block``, as in ``grid=lambda x, block: jge.cdiv(x.size, block[0])``. A
+    function that can take all inputs by position and all keywords is called so, as ``lambda
+    *inputs, **keywords: ...``; its ``block`` and macros are then keyword-only.
 
     Args:
         source: CUDA C++ text, or a ``Path`` to a .cu file; a ``Path`` to a .ptx, .cubin or .fatbin
@@ -96,14 +97,19 @@ def cuda_kernel(
 
     Parameters of the kernel:
         params: by name, a role or a C++ type that overrides the signature's: ``"inout"`` for an
-            array that is updated in place, ``"const float*"`` where a typedef hides a pointer,
-            ``"inout float*"`` for both. Images, and kernels in an included header, need all
-            parameters, in the kernel's order.
+            array that is updated in place, ``"scratch"`` for memory that the kernel works in,
+            ``"const float*"`` where a typedef hides a pointer, ``"inout float*"`` for both. Images,
+            and kernels in an included header, need all parameters, in the kernel's order.
         values: by-value parameters that calls need not give: by name, a value or a function as
             above, such as ``{"n": lambda x: x.size}``. A keyword of the call wins over these, and
             these over the default arguments of the source, which count where they are constants.
-        zero_init: names of outputs that are zeroed before each launch, for a kernel that adds to
-            them, as with ``atomicAdd``. Other outputs begin as whatever was in memory.
+        zero_init: names of outputs, and of scratch memory, that are zeroed before each launch, for
+            a kernel that adds to them, as with ``atomicAdd``. Others begin as whatever was in
+            memory.
+        scratch: shape and dtype of memory that a kernel works in, by the name of its parameter, or
+            functions as above: ``{"workspace": lambda x: x}``. The program has this memory, for the
+            time of the launch; a call neither gives nor returns it. Each element of a batch has
+            its own. It begins as whatever was in memory, or as zeros where ``zero_init`` names it.
         alignment: of every array, in bytes, a power of two: the kernel's widest load. A slice with
             a smaller alignment is copied first.
 
@@ -194,6 +200,7 @@ def cuda_kernel(
         values=values or {},
         reference=reference,
         zero_init=zero_init,
+        scratch={} if scratch is None else scratch,
         alignment=alignment,
         vmap=vmap,
         cpu=cpu,
@@ -240,6 +247,7 @@ def kernel_call(
     cluster: Any = 1,
     cooperative: bool = False,
     zero_init: Sequence[str] = (),
+    scratch: Mapping[str, Any] | None = None,
     alignment: int = DEFAULT_ALIGNMENT,
     vmap: str | Callable[..., Any] | None = DEFAULT_VMAP,
     cpu: str = "auto",
@@ -260,9 +268,10 @@ def kernel_call(
         reference: the same function in jax.numpy.
         cluster: blocks in a thread block cluster.
         cooperative: whether all blocks must be on the device at the same time.
-        zero_init: names of outputs that are zeroed before each launch, for a kernel that adds to
-            what is there, such as with ``atomicAdd``. Other outputs begin as whatever was in
-            memory.
+        zero_init: names of outputs and scratch memory that are zeroed before each launch, for a
+            kernel that adds to what is there, such as with ``atomicAdd``. Others begin as whatever
+            was in memory.
+        scratch: shape and dtype of memory that the kernel works in, as ``cuda_kernel`` takes it.
         alignment: of every array, in bytes, a power of two: what the kernel's widest load needs.
             A slice that is not so aligned is copied first.
         vmap: what ``jax.vmap`` makes of a call, as ``cuda_kernel`` takes it.
@@ -292,6 +301,7 @@ def kernel_call(
         cluster=cluster,
         cooperative=cooperative,
         zero_init=zero_init,
+        scratch=scratch,
         alignment=alignment,
         vmap=vmap,
         cpu=cpu,

@@ -11,7 +11,7 @@ import numpy as np
 
 from jax_graphenc.calls.call import MAX_PARAMETERS, SLOT_BYTES, VMAP_METHODS, bare_name
 from jax_graphenc.calls.code import Code, CudaSource, Prebuilt
-from jax_graphenc.calls.parameters import Parameter, describe, spell
+from jax_graphenc.calls.parameters import Parameter, Role, describe, spell
 from jax_graphenc.calls.sharding_rule import Rule
 from jax_graphenc.calls.sharding_rule import parse as parse_sharding
 from jax_graphenc.calls.structs import by_value
@@ -77,7 +77,9 @@ class Definition:
         params: what the user says of parameters, by name.
         values: by-value parameters that calls need not give, or functions of shapes.
         reference: the same function in jax.numpy, of the kernel's operands.
-        zero_init: names of outputs that are zeroed before each launch.
+        zero_init: names of outputs and scratch memory that are zeroed before each launch.
+        scratch: shape and dtype of scratch memory by the name of its parameter, or functions of
+            shapes.
         alignment: of every array, in bytes.
         vmap: how a call is batched; a rule of the user's is one of the kernel's operands.
         cpu: ``"auto"``, ``"source"`` or ``"reference"``.
@@ -106,6 +108,7 @@ class Definition:
     vmap: str | Callable[..., Any] | None
     cpu: str
     sharding: str | Rule | None
+    scratch: Mapping[str, Any] = field(default_factory=dict)
     original: Original | None = None
     absent: frozenset[str] = frozenset()
     described: tuple[Parameter, ...] = field(init=False)
@@ -124,6 +127,7 @@ class Definition:
         derive("title", bare_name(self.shown.name))
         self._check_options()
         derive("zero_init", self._checked_zero_init())
+        derive("scratch", self._checked_mapping())
         derive("described", self._describe(self.name))
         if len(self.described) > MAX_PARAMETERS:
             raise ValueError(
@@ -133,13 +137,18 @@ class Definition:
         derive("value_names", frozenset(p.name for p in self.described if p.role == "value"))
         derive("layouts", {p.name: p.layout for p in self.described if p.layout})
         self._check_placeholders()
+        self._check_scratch()
         self._check_outputs()
         derive("defaults", self._checked_values())
         derive("sharding_rule", self._parsed_sharding())
 
     def _describe(self, expression: str) -> tuple[Parameter, ...]:
         found = describe(self.source, expression, self.params)
-        return tuple(replace(p, role="null") if p.name in self.absent else p for p in found)
+        roles: dict[str, Role] = dict.fromkeys(self.absent, "null")
+        roles.update(
+            {p.name: "scratch" for p in found if p.name in self.scratch and p.role == "out"}
+        )
+        return tuple(replace(p, role=roles.get(p.name, p.role)) for p in found)
 
     # ------------------------------------------------------------------ checks
 
@@ -168,6 +177,14 @@ class Definition:
                 f"{where}: alignment={alignment}: at most {SLOT_BYTES} bytes are supported"
             )
 
+    def _checked_mapping(self) -> dict[str, Any]:
+        if not isinstance(self.scratch, Mapping):
+            raise TypeError(
+                f"kernel '{self.name}': scratch={self.scratch!r}: a mapping is expected, such as "
+                "{'workspace': lambda x: x}"
+            )
+        return dict(self.scratch)
+
     def _checked_zero_init(self) -> tuple[str, ...]:
         names: Any = self.zero_init
         if not isinstance(names, Iterable):
@@ -191,13 +208,27 @@ class Definition:
                 f"{', '.join(inputs) or 'none'}"
             )
 
+    def _check_scratch(self) -> None:
+        names = [p.name for p in self.described if p.role == "scratch"]
+        if missing := [name for name in names if name not in self.scratch]:
+            raise TypeError(
+                f"kernel {self}: '{missing[0]}' is scratch memory of unknown size: say "
+                f"scratch={{'{missing[0]}': jax.ShapeDtypeStruct(shape, dtype)}}, or a function of "
+                "shapes that gives it"
+            )
+        if unknown := [name for name in self.scratch if name not in names]:
+            raise ValueError(
+                f"kernel {self}: scratch= names {unknown[0]!r}; scratch memory is what a pointer "
+                "without const is to, and no array that the kernel updates in place"
+            )
+
     def _check_outputs(self) -> None:
         if not any(p.role in ("out", "inout") for p in self.described):
             raise TypeError(
                 f"kernel {self} has no output: every pointer is const. Drop const from what it "
                 "writes, or say which parameter it updates with params={'name': 'inout'}"
             )
-        pure = [p.name for p in self.described if p.role == "out"]
+        pure = [p.name for p in self.described if p.role in ("out", "scratch")]
         if unknown := [name for name in self.zero_init if name not in pure]:
             raise ValueError(
                 f"kernel {self}: zero_init= names {unknown[0]!r}; the outputs that can begin as "

@@ -66,7 +66,17 @@ def prepare(
         out_shape = functions.evaluate("out_shape", definition.out_shape, where, values)
     results = arguments.results(spelled, parameters, out_shape, inputs, name)
     outputs = zip((p.name for p in parameters if p.role in ("out", "inout")), results, strict=True)
-    known = {**inputs, **dict(outputs)}
+    scratch = {
+        p.name: arguments.scratch_array(
+            spelled,
+            p,
+            functions.evaluate(f"scratch[{p.name!r}]", definition.scratch[p.name], where, values),
+            name,
+        )
+        for p in parameters
+        if p.role == "scratch"
+    }
+    known = {**inputs, **dict(outputs), **scratch}
     arguments.check_vectors(spelled, parameters, known)
     vmap, rule = definition.vmap, definition.sharding_rule
     remade = vmap in _REMADE or rule is not None
@@ -85,6 +95,7 @@ def prepare(
         zero_init=tuple(definition.zero_init),
         alignment=definition.alignment,
         sharding=rule,
+        scratch=tuple(scratch.values()),
     )
 
 

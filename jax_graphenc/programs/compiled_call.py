@@ -74,7 +74,8 @@ def _parameter(call: KernelCall, p: CallParameter) -> program.Parameter:
     # What is zeroed beforehand is read: the kernel adds to it.
     reads = p.role in ("in", "inout") or p.name in call.zero_init
     size = POINTER_BYTES if pointer else len(p.value)
-    return program.Parameter(p.name, pointer, reads, p.role in ("out", "inout"), size)
+    writes = p.role in ("out", "inout", "scratch")
+    return program.Parameter(p.name, pointer, reads, writes, size)
 
 
 def _check_entry(call: KernelCall, entry: Entry) -> None:
@@ -119,7 +120,7 @@ def _check_pointee(call: KernelCall, p: CallParameter, seen: str) -> None:
             f"kernel '{call.label}': parameter '{p.name}' points to {pointee} for the compiler, "
             f"{of} elements of {p.dtype} each; the array's size, {p.size}, is no multiple of {of}"
         )
-    if _CONST.search(seen) and p.role in ("out", "inout"):
+    if _CONST.search(seen) and p.role in ("out", "inout", "scratch"):
         raise TypeError(
             f"kernel '{call.label}': parameter '{p.name}' is {seen} for the compiler, which "
             f"cannot be written, and '{p.role}' in the call: say 'in' in params=, or drop the const"

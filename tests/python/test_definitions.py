@@ -217,7 +217,9 @@ def test_more_parameters_than_can_be():
 
 @pytest.mark.parametrize("text", ["InOut", "in-out", "output", "Float"])
 def test_what_is_neither_a_role_nor_a_type_is_refused(text):
-    with pytest.raises(ValueError, match=rf"'{text}' is no role, which are in, out, inout, value"):
+    with pytest.raises(
+        ValueError, match=rf"'{text}' is no role, which are in, out, inout, scratch, value"
+    ):
         make(SCALE, "inc", params={"u": text})
 
 
