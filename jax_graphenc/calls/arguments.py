@@ -196,7 +196,7 @@ def check_keywords(
     Raises:
         TypeError: naming them.
     """
-    wanted = [p.name for p in parameters if p.role == "value"]
+    wanted = [p.name for p in parameters if p.is_keyword]
     for p in parameters:
         if p.name in values and p.role != "value":
             what = "an output, which the call returns: leave it out"

@@ -12,7 +12,7 @@ import numpy as np
 
 from jax_graphenc.base.shapes import Array, Dim3
 from jax_graphenc.calls.code import Code
-from jax_graphenc.calls.parameters import Role
+from jax_graphenc.calls.parameters import Member, Role
 from jax_graphenc.calls.sharding_rule import Rule
 from jax_graphenc.calls.values import Keywords
 
@@ -48,6 +48,8 @@ class CallParameter:
         value: the bytes of a by-value parameter, or of a null pointer.
         size: elements of the array behind a pointer; where they form vectors is checked.
         loaded: whether it points to a by-value parameter of the user's, which the kernel loads.
+        member: where it is in a struct that is passed by value; ``None`` for a parameter of the
+            kernel.
     """
 
     name: str
@@ -57,6 +59,7 @@ class CallParameter:
     value: bytes = b""
     size: int = 0
     loaded: bool = False
+    member: Member | None = None
 
     @property
     def has_array(self) -> bool:

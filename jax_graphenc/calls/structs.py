@@ -17,7 +17,7 @@ from jax_graphenc.calls.values import (
     traced_value_error,
     without_padding,
 )
-from jax_graphenc.signature.layouts import Enum, Field, Layout, Struct
+from jax_graphenc.signature.layouts import Enum, Field, Layout, Pointer, Struct
 
 
 def by_value(value: Any, name: str, kernel: str, layout: Layout | None) -> Any:
@@ -41,21 +41,22 @@ def by_value(value: Any, name: str, kernel: str, layout: Layout | None) -> Any:
 
 @functools.lru_cache(maxsize=256)
 def dtype_of_struct(struct: Struct) -> np.dtype[Any]:
-    """The dtype of a struct's memory."""
+    """The dtype of a struct's memory, without its pointers."""
     formats: list[Any] = [
-        (_dtype_of(f.of), f.shape) if f.shape else _dtype_of(f.of) for f in struct.fields
+        (_dtype_of(f.of), f.shape) if f.shape else _dtype_of(f.of) for f in struct.data
     ]
     return np.dtype(
         {
-            "names": [f.name for f in struct.fields],
+            "names": [f.name for f in struct.data],
             "formats": formats,
-            "offsets": [f.offset for f in struct.fields],
+            "offsets": [f.offset for f in struct.data],
             "itemsize": struct.size,
         }
     )
 
 
-def _dtype_of(of: np.dtype[Any] | Enum | Struct) -> np.dtype[Any]:
+def _dtype_of(of: np.dtype[Any] | Enum | Struct | Pointer) -> np.dtype[Any]:
+    assert not isinstance(of, Pointer)
     if isinstance(of, Struct):
         return dtype_of_struct(of)
     if isinstance(of, Enum):
@@ -71,7 +72,7 @@ def _struct(value: Any, struct: Struct, name: str, kernel: str) -> Any:
     Raises:
         TypeError: for what does not.
     """
-    names = [f.name for f in struct.fields]
+    names = [f.name for f in struct.data]
     if isinstance(value, np.void | np.ndarray) and value.dtype.names and value.ndim == 0:
         if set(value.dtype.names) != set(names):
             # Names of the caller's own: the compiler holds the size against the struct's.
@@ -80,17 +81,19 @@ def _struct(value: Any, struct: Struct, name: str, kernel: str) -> Any:
     of = _by_name if isinstance(value, Mapping) else _in_order
     given = of(value, struct, name, kernel)
     out = np.zeros((), dtype_of_struct(struct))
-    for field, x in zip(struct.fields, given, strict=True):
+    for field, x in zip(struct.data, given, strict=True):
         out[field.name] = _member(x, field, f"{name}.{field.name}", kernel)
     return out[()]
 
 
 def _by_name(value: Mapping[Any, Any], struct: Struct, name: str, kernel: str) -> Sequence[Any]:
-    names = [f.name for f in struct.fields]
+    names = [f.name for f in struct.data]
     if surplus := [key for key in value if key not in names]:
+        is_pointer = any(f.name == surplus[0] for f in struct.fields)
+        note = f". '{name}.{surplus[0]}' is a pointer, and so an input of its own, or an output"
         raise TypeError(
             f"kernel '{kernel}': '{name}' ({struct.name}) has no member {surplus[0]!r}; its "
-            f"members are {', '.join(names)}"
+            f"members are {', '.join(names)}{note if is_pointer else ''}"
         )
     if missing := [member for member in names if member not in value]:
         raise TypeError(
@@ -106,13 +109,13 @@ def _in_order(value: Any, struct: Struct, name: str, kernel: str) -> Sequence[An
         value = (value,)
     if isinstance(value, jax.Array | np.ndarray) and value.ndim:
         value = list(np.asarray(value))
-    count = len(struct.fields)
+    count = len(struct.data)
     if isinstance(value, tuple | list) and is_dim3 and 0 < len(value) < count:
         value = [*value, 1, 1][:count]
     if isinstance(value, tuple | list) and len(value) == count:
         return value
     got = f"{len(value)} values" if isinstance(value, tuple | list) else repr(value)
-    members = ", ".join(f"{f.type} {f.name}{_brackets(f.shape)}" for f in struct.fields)
+    members = ", ".join(f"{f.type} {f.name}{_brackets(f.shape)}" for f in struct.data)
     raise TypeError(
         f"kernel '{kernel}': '{name}' is a struct, {struct.name} {{{members}}}: a tuple of "
         f"{count}, or a dict by name, is expected; got {got}"

@@ -394,7 +394,9 @@ def _program(
     assert compiled is not None
     # The arrays may hold anything, so debug mode counts all parameters as read.
     compiled = replace(
-        compiled, parameters=tuple(replace(p, reads=p.pointer) for p in compiled.parameters)
+        compiled,
+        parameters=tuple(replace(p, reads=p.pointer) for p in compiled.parameters),
+        members=tuple(replace(m, reads=True) for m in compiled.members),
     )
     sizes = list(map(_bytes, inputs))
     made, _ = program_of(call, compiled, sizes)

@@ -65,10 +65,11 @@ def cuda_kernel(
     by-value arithmetic type, enumeration or struct a keyword. A Python number, the name of an
     enumerator, and a tuple or dict for a struct are part of the trace: another value traces the
     call again, but compiles no kernel. A traced scalar is loaded from memory by a copy of the
-    kernel, which is compiled once. ``None`` for an input is a null pointer, which has no shape, no
-    derivative and no batch; functions of shapes and rules get ``None``. Lowering a call compiles
-    the source, with NVRTC for a GPU and with the machine's C++ compiler for the CPU; compiled
-    kernels are kept on disk.
+    kernel, which is compiled once. A pointer in a struct is an input or output of its own, ``p.x``,
+    where the struct stands, and ``p_x`` for functions of shapes. ``None`` for an input is a null
+    pointer, which has no shape, no derivative and no batch; functions of shapes and rules get
+    ``None``. Lowering a call compiles the source, with NVRTC for a GPU and with the machine's C++
+    compiler for the CPU; compiled kernels are kept on disk.
 
     ``out_shape``, ``grid``, ``block``, ``shared_mem``, ``cluster`` and the entries of ``values``
     and ``scratch`` are values, or functions of shapes. A function names what it needs: inputs, each

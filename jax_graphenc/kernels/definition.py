@@ -134,7 +134,7 @@ class Definition:
                 f"kernel '{self.title}' has {len(self.described)} parameters; the limit is "
                 f"{MAX_PARAMETERS}"
             )
-        derive("value_names", frozenset(p.name for p in self.described if p.role == "value"))
+        derive("value_names", frozenset(p.name for p in self.described if p.is_keyword))
         derive("layouts", {p.name: p.layout for p in self.described if p.layout})
         self._check_placeholders()
         self._check_scratch()

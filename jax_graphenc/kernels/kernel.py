@@ -117,7 +117,7 @@ class CudaKernel:
             TypeError: always.
         """
         names = [p.name for p in self.definition.inputs]
-        names += [f"{p.name}=..." for p in self.definition.described if p.role == "value"]
+        names += [f"{p.name}=..." for p in self.definition.described if p.is_keyword]
         raise TypeError(
             f"kernel '{self.__name__}': a launch is part of the definition, grid= and block= of "
             f"cuda_kernel: call it as {self.__name__}({', '.join(names)})"

@@ -29,6 +29,7 @@ from jax_graphenc.calls.parameters import Parameter, hidden_pointers
 from jax_graphenc.calls.values import Keywords, dtype_of_value, pack
 from jax_graphenc.kernels import shape_functions
 from jax_graphenc.kernels.definition import Definition, Launch
+from jax_graphenc.signature.layouts import Struct
 
 
 def prepare(
@@ -178,7 +179,7 @@ class _ShapeFunctions:
                 offered[macro] = ast.literal_eval(text)
             except (SyntaxError, ValueError):
                 offered[macro] = text
-        names = [p.name for p in self.definition.shown.inputs]
+        names = [p.python_name for p in self.definition.shown.inputs]
         known = {**values, **self._traced}
         title = self.definition.title
         return shape_functions.call(title, function, names, self._inputs, known, offered, others)
@@ -242,18 +243,28 @@ def _bound(
     loaded = definition.loaded
     bound = []
     for p in parameters:
-        if p.role == "value":
+        if p.role == "value" and not p.is_keyword:
+            assert isinstance(p.layout, Struct)
+            bound.append(CallParameter(p.name, p.role, p.type, None, bytes(p.layout.size)))
+        elif p.role == "value":
             dtype = dtype_of_value(p.type, p.layout)
             value = pack(values[p.name], dtype, p.name, p.type, definition.title, p.layout)
             bound.append(CallParameter(p.name, p.role, p.type, dtype, value))
         elif p.role == "null":
-            bound.append(CallParameter(p.name, p.role, str(p), None, bytes(POINTER_BYTES)))
+            null = bytes(POINTER_BYTES)
+            bound.append(CallParameter(p.name, p.role, str(p), None, null, member=p.member))
         else:
             shape, dtype = arrays[p.name]
             is_loaded = p.name in loaded
             bound.append(
                 CallParameter(
-                    p.name, p.role, str(p), dtype, size=math.prod(shape), loaded=is_loaded
+                    p.name,
+                    p.role,
+                    str(p),
+                    dtype,
+                    size=math.prod(shape),
+                    loaded=is_loaded,
+                    member=p.member,
                 )
             )
     _check_bytes(definition, bound)
@@ -261,7 +272,7 @@ def _bound(
 
 
 def _check_bytes(definition: Definition, bound: Sequence[CallParameter]) -> None:
-    sizes = {p.name: len(p.value) or POINTER_BYTES for p in bound}
+    sizes = {p.name: len(p.value) or POINTER_BYTES for p in bound if p.member is None}
     if (total := sum(sizes.values())) > MAX_PARAMETER_BYTES:
         largest = max(sizes, key=lambda name: sizes[name])
         raise ValueError(

@@ -415,13 +415,15 @@ def _launches(launch: _Launch, buffer: _Locate) -> Iterator[program.Node]:
     for element in range(len(launch.offsets[0])):
         pointers = iter(places)
         bindings: list[program.Buffer | bytes] = []
+        members: list[program.Buffer | bytes] = []
         for p in call.parameters:
-            if not p.has_array:
-                bindings.append(p.value)
-            else:
+            if p.has_array:
                 whole, size, offsets = next(pointers)
                 at = whole.offset + offsets[element]
-                bindings.append(program.Buffer(whole.side, whole.index, at, size))
+                bound = program.Buffer(whole.side, whole.index, at, size)
+                (members if p.member else bindings).append(bound)
+            elif p.member is None:
+                bindings.append(p.value)
         yield program.Node(
             launch.kernel,
             call.grid,
@@ -429,7 +431,7 @@ def _launches(launch: _Launch, buffer: _Locate) -> Iterator[program.Node]:
             call.cluster,
             call.shared_bytes,
             call.cooperative,
-            tuple(bindings),
+            (*bindings, *members),
         )
 
 

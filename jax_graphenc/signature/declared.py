@@ -11,7 +11,7 @@ import numpy as np
 
 from jax_graphenc.signature.constants import NotConstantError, evaluate
 from jax_graphenc.signature.declarators import array_sizes, before, declared_by
-from jax_graphenc.signature.layouts import Enum, Layout, Opaque, Struct, lay_out, vector
+from jax_graphenc.signature.layouts import Enum, Layout, Opaque, Pointer, Struct, lay_out, vector
 from jax_graphenc.signature.resolve import (
     Aliases,
     TypeId,
@@ -116,9 +116,11 @@ class Declared:
 
     def _member(
         self, member: WrittenMember, struct: WrittenStruct, bindings: Mapping[str, str], depth: int
-    ) -> tuple[str, str, np.dtype[Any] | Enum | Struct, tuple[int, ...]]:
+    ) -> tuple[str, str, np.dtype[Any] | Enum | Struct | Pointer, tuple[int, ...]]:
         where = f"its member '{member.name}'"
         kind = self.aliases.resolve(member.type, struct.inner, bindings)
+        if kind.levels in (("*",), ("*const",)):
+            return kind.base, member.name, Pointer(kind.base, kind.const), ()
         if any(level != "[]" for level in kind.levels):
             raise _UnknownLayout(f"{where} is of type {kind}")
         if len(kind.levels) != len(member.sizes):
@@ -128,6 +130,8 @@ class Declared:
         if of is None or isinstance(of, Opaque):
             because = f", of which {of.why}" if of else ", which the source does not declare"
             raise _UnknownLayout(f"{where} is of type {kind.base}{because}")
+        if shape and isinstance(of, Struct) and any(of.pointers()):
+            raise _UnknownLayout(f"{where} is an array of structs with pointers")
         return kind.base, member.name, of, shape
 
     def _element(self, spelling: str, struct: WrittenStruct, depth: int) -> Layout | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,14 @@ class Enum:
 
 
 @dataclass(frozen=True, slots=True)
+class Pointer:
+    """A member that is a pointer, of what C++ type, and whether that is const."""
+
+    type: str
+    const: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Field:
     """A member of a struct, or a fixed array of such.
 
@@ -40,7 +48,7 @@ class Field:
 
     name: str
     type: str
-    of: np.dtype[Any] | Enum | Struct
+    of: np.dtype[Any] | Enum | Struct | Pointer
     shape: tuple[int, ...]
     offset: int
 
@@ -53,6 +61,23 @@ class Struct:
     fields: tuple[Field, ...]
     size: int
     alignment: int
+
+    @property
+    def data(self) -> tuple[Field, ...]:
+        """The members that are more than pointers."""
+        return tuple(
+            f
+            for f in self.fields
+            if not isinstance(f.of, Pointer) and not (isinstance(f.of, Struct) and not f.of.data)
+        )
+
+    def pointers(self, prefix: str = "", offset: int = 0) -> Iterator[tuple[str, int, Pointer]]:
+        """Path, offset and type of each pointer inside."""
+        for f in self.fields:
+            if isinstance(f.of, Pointer):
+                yield prefix + f.name, offset + f.offset, f.of
+            elif isinstance(f.of, Struct) and not f.shape:
+                yield from f.of.pointers(f"{prefix}{f.name}.", offset + f.offset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +107,7 @@ def vector(spelling: str) -> Struct | None:
 
 def lay_out(
     name: str,
-    members: Sequence[tuple[str, str, np.dtype[Any] | Enum | Struct, tuple[int, ...]]],
+    members: Sequence[tuple[str, str, np.dtype[Any] | Enum | Struct | Pointer, tuple[int, ...]]],
     alignment: int = 1,
 ) -> Struct:
     """A struct of members: (type, name, element, shape), in their order.
@@ -107,8 +132,10 @@ def lay_out(
     return Struct(name, tuple(fields), size, alignment)
 
 
-def size_and_alignment(of: np.dtype[Any] | Enum | Struct) -> tuple[int, int]:
+def size_and_alignment(of: np.dtype[Any] | Enum | Struct | Pointer) -> tuple[int, int]:
     """Of an element, in bytes."""
+    if isinstance(of, Pointer):
+        return 8, 8
     if isinstance(of, Struct):
         return of.size, of.alignment
     if isinstance(of, Enum):
