@@ -30,9 +30,9 @@ def absent_in(definition: Definition, inputs: Sequence[Any]) -> tuple[int, ...]:
                 f"{definition.where(i)}: an array is expected; got None. '{p.name}' is updated in "
                 "place, and only an input that is const may be a null pointer"
             )
-        if i < len(definition.inputs) and f"{{{p.name}}}" in definition.name:
+        if i < len(definition.inputs) and f"{{{p.python_name}}}" in definition.name:
             raise TypeError(
-                f"{definition.where(i)} is None, so that {{{p.name}}} in the kernel's name, "
+                f"{definition.where(i)} is None, so that {{{p.python_name}}} in the kernel's name, "
                 f"{definition.name!r}, stands for no type: write one there"
             )
     return found

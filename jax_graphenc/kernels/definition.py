@@ -195,7 +195,7 @@ class Definition:
         return (names,) if isinstance(names, str) else tuple(names)
 
     def _check_placeholders(self) -> None:
-        inputs = [p.name for p in self.inputs]
+        inputs = [p.python_name for p in self.inputs]
         names = _PLACEHOLDER.findall(self.name)
         if set("{}") & set(_PLACEHOLDER.sub("", self.name)):
             raise ValueError(
@@ -297,7 +297,7 @@ class Definition:
         """The entry's name, with ``{x}`` replaced by the C++ type of input ``x``."""
         if "{" not in self.name:
             return self.name
-        given = dict(zip((p.name for p in self.inputs), dtypes, strict=False))
+        given = dict(zip((p.python_name for p in self.inputs), dtypes, strict=False))
 
         def spelled(match: re.Match[str]) -> str:
             # Where an input is missing, the placeholder stays, and the count is what is wrong.
@@ -316,7 +316,7 @@ class Definition:
         """The images, or the source with the headers of the types that ``{x}`` brought in."""
         if isinstance(self.code, Prebuilt) or "{" not in self.name:
             return self.code
-        headers = {header for dtype in dtypes if (header := header_of(dtype))}
+        headers = {header for dtype in dtypes if dtype is not None and (header := header_of(dtype))}
         return CudaSource(replace(self.code.source, headers=tuple(sorted(headers))))
 
     # ------------------------------------------------------------------ by-value parameters

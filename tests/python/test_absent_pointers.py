@@ -208,3 +208,16 @@ def test_debug_mode_reports_a_read_of_a_null_pointer():
 def test_what_cannot_be_absent(call, message):
     with pytest.raises(TypeError, match=re.escape(message)):
         call()
+
+
+def test_check_kernel_takes_none():
+    jge.testing.check_kernel(f, None, X, a=2.0)
+    wrong = make(reference=lambda scale, x, bias, *, a: x)
+    with pytest.raises(AssertionError):
+        jge.testing.check_kernel(wrong, None, X, B, a=2.0)
+
+
+def test_autotune_takes_none():
+    tuned = jge.autotune(make(), [{"block": 4}, {"block": 4, "shared_mem": 64}])
+    np.testing.assert_array_equal(tuned(None, X, None, a=2.0), 2 * X)
+    np.testing.assert_array_equal(tuned(None, X, a=2.0), 2 * X)

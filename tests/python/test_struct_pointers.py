@@ -117,6 +117,22 @@ def test_a_struct_of_pointers_alone_is_no_keyword():
         kernel(X, a=())
 
 
+def test_a_template_takes_the_type_of_a_member():
+    kernel = jge.cuda_kernel(
+        """template <class T> struct Arrays { const T* x; T* out; };
+        template <class T> __global__ void f(Arrays<T> a) {
+          a.out[threadIdx.x] = T(2) * a.x[threadIdx.x];
+        }
+        """,
+        "f<{a_x}>",
+        out_shape=lambda a_x: a_x,
+        grid=1,
+        block=4,
+    )
+    for x in (X, X.astype(jnp.int32), X.astype(jnp.bfloat16)):
+        same(kernel(x), 2 * x)
+
+
 ROLES = r"""
 struct State { float* u; float* work; int n; };
 extern "C" __global__ void f(State s) {
