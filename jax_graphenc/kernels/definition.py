@@ -16,7 +16,7 @@ from jax_graphenc.calls.sharding_rule import Rule
 from jax_graphenc.calls.sharding_rule import parse as parse_sharding
 from jax_graphenc.calls.structs import by_value
 from jax_graphenc.compiler.source import Source
-from jax_graphenc.signature.layouts import Layout
+from jax_graphenc.signature.layouts import Layout, Opaque
 from jax_graphenc.signature.types import header_of, spelling_of
 
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
@@ -224,9 +224,15 @@ class Definition:
 
     def _check_outputs(self) -> None:
         if not any(p.role in ("out", "inout") for p in self.described):
+            unknown = [
+                f". What '{p.name}' points to is not known here: {p.layout.why}"
+                for p in self.described
+                if isinstance(p.layout, Opaque)
+            ]
             raise TypeError(
                 f"kernel {self} has no output: every pointer is const. Drop const from what it "
                 "writes, or say which parameter it updates with params={'name': 'inout'}"
+                f"{''.join(unknown)}"
             )
         pure = [p.name for p in self.described if p.role in ("out", "scratch")]
         if unknown := [name for name in self.zero_init if name not in pure]:

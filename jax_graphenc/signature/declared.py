@@ -94,14 +94,23 @@ class Declared:
             if dtype_of(underlying) is None:
                 return Opaque(spelling, f"its underlying type is {underlying}")
             return Enum(spelling, underlying, enum.enumerators)
+        try:
+            struct = self._struct(spelling, scope)
+            return self._laid_out(spelling, *struct) if struct else vector(spelling)
+        except _UnknownLayout as error:
+            return Opaque(spelling, str(error))
+
+    def _struct(self, spelling: str, scope: Scope) -> tuple[WrittenStruct, dict[str, str]] | None:
+        """A struct, and the text that each of its template parameters stands for."""
+        if exact := find(self.structs, spelling, scope):
+            return exact, {}
         path, arguments = split_template(spelling)
-        if struct := find(self.structs, path, scope):
-            bindings = dict(zip(struct.template, arguments or (), strict=False))
-            try:
-                return self._laid_out(spelling, struct, bindings)
-            except _UnknownLayout as error:
-                return Opaque(spelling, str(error))
-        return vector(spelling)
+        struct = find(self.structs, path, scope)
+        if struct is None:
+            return None
+        if any(name.startswith(f"{'::'.join(struct.inner)}<") for name in self.structs):
+            raise _UnknownLayout("it has specializations")
+        return struct, dict(zip(struct.template, arguments or (), strict=False))
 
     def _laid_out(
         self, name: str, struct: WrittenStruct, bindings: Mapping[str, str], depth: int = 0
@@ -135,12 +144,10 @@ class Declared:
         return kind.base, member.name, of, shape
 
     def _element(self, spelling: str, struct: WrittenStruct, depth: int) -> Layout | None:
-        path, arguments = split_template(spelling)
-        inner = find(self.structs, path, struct.inner)
+        inner = self._struct(spelling, struct.inner)
         if inner is None:
             return self.layout(spelling, struct.inner)
-        bindings = dict(zip(inner.template, arguments or (), strict=False))
-        return self._laid_out(spelling, inner, bindings, depth + 1)
+        return self._laid_out(spelling, *inner, depth + 1)
 
     def _count(self, text: str, struct: WrittenStruct, bindings: Mapping[str, str]) -> int:
         try:

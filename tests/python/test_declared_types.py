@@ -5,7 +5,7 @@ import pytest
 from jax_graphenc.compiler.compile import compile_source
 from jax_graphenc.compiler.source import Source
 from jax_graphenc.signature.constants import NotConstantError, evaluate
-from jax_graphenc.signature.layouts import Enum, Opaque, Struct
+from jax_graphenc.signature.layouts import Enum, Opaque, Pointer, Struct
 from jax_graphenc.signature.parse import parse_signature
 
 
@@ -182,6 +182,9 @@ def test_the_compiler_lays_structs_out_alike(target):
         ("struct __attribute__((packed)) T { int a; };", "it has __attribute__"),
         ("struct T { int a; } __attribute__((packed));", "it has __attribute__"),
         ("struct T { alignas(16) int a; };", "a member has alignas(16)"),
+        ("struct T { int* a[2]; };", "its member 'a' is of type int*[]"),
+        ("struct T { int** a; };", "its member 'a' is of type int**"),
+        ("struct S { int* p; }; struct T { S s[2]; };", "'s' is an array of structs with pointers"),
         ("struct T { int a[n]; };", "n is no constant that is known"),
         ("struct T { int (*f)(int); };", "its member 'f' is of type int()*"),
         ("struct T { Other o; };", "its member 'o' is of type Other, which the source does not"),
@@ -194,6 +197,30 @@ def test_structs_whose_layout_only_the_compiler_knows(written, why):
     found = layout(written)
     assert isinstance(found, Opaque)
     assert why in found.why
+
+
+SPECIAL = """
+template <class A> struct V { A a; };
+template <> struct V<float> { float a, b; };
+struct U { V<float> v; };
+"""
+
+
+def test_specializations_of_structs():
+    assert layout(SPECIAL, "V<float>").size == 8
+    assert layout(SPECIAL, "U").size == 8
+    assert layout(SPECIAL, "V<int>").why == "it has specializations"
+
+
+def test_pointers_in_structs():
+    source = """struct Inner { char c; const float* const p; };
+    template <class T> struct Outer { int n; T* out; Inner in; const Inner* of; };"""
+    assert [*layout(source, "Outer<double>").pointers()] == [
+        ("out", 8, Pointer("double", False)),
+        ("in.p", 24, Pointer("float", True)),
+        ("of", 32, Pointer("Inner", True)),
+    ]
+    assert [f.name for f in layout(source, "Outer<double>").data] == ["n", "in"]
 
 
 def test_a_struct_that_the_source_does_not_declare_has_no_layout():
