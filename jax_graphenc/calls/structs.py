@@ -74,10 +74,10 @@ def _struct(value: Any, struct: Struct, name: str, kernel: str) -> Any:
     """
     names = [f.name for f in struct.data]
     if isinstance(value, np.void | np.ndarray) and value.dtype.names and value.ndim == 0:
-        if set(value.dtype.names) != set(names):
+        if set(value.dtype.names) != set(names) and not any(struct.pointers()):
             # Names of the caller's own: the compiler holds the size against the struct's.
             return without_padding(np.asarray(value))
-        value = {member: value[member] for member in names}
+        value = {member: value[member] for member in value.dtype.names}
     of = _by_name if isinstance(value, Mapping) else _in_order
     given = of(value, struct, name, kernel)
     out = np.zeros((), dtype_of_struct(struct))

@@ -43,6 +43,7 @@ class CudaKernel:
         version: Version | None = None,
     ) -> None:
         self.definition = definition
+        self._input_count = len(definition.inputs)
         self._rule = rule
         self.files = files
         self._version = version
@@ -144,7 +145,9 @@ class CudaKernel:
             if (kernel := self.current()) is not self:
                 return kernel(*inputs, **keywords)
             definition = self.definition
-            given = absent.completed(definition, inputs)
+            given: Sequence[Any] = inputs
+            if len(inputs) != self._input_count:
+                given = absent.completed(definition, inputs)
             if any(x is None for x in given):
                 return self._call_without(given, keywords)
             arrays = [
@@ -170,9 +173,8 @@ class CudaKernel:
     def _call_without(self, inputs: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
         """Calls a copy of the kernel that has null pointers for what is ``None``."""
         definition = self.definition
-        if len(inputs) != len(definition.inputs):
-            with arguments.showing_call(definition.title, [], keywords):
-                arguments.check_inputs(str(definition), definition.described, inputs, "")
+        if len(inputs) != self._input_count:
+            arguments.check_inputs(str(definition), definition.described, inputs, "")
         positions = absent.absent_in(definition, inputs)
         return self.without(positions)(*(x for x in inputs if x is not None), **keywords)
 

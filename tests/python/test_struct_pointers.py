@@ -235,6 +235,10 @@ def test_definitions_that_are_refused(options, message):
             "and so an input of its own, or an output",
         ),
         (
+            lambda: f(BIAS, X, W, p=np.zeros((), "i8,i8,i8,i8,i8,i8")[()], shift=0.5),
+            "'p' (Params) has no member 'f0'; its members are n, weights",
+        ),
+        (
             lambda: f(BIAS, X, W, p=(4, X, (1,)), shift=0.5),
             "'p' is a struct, Params {int n, Weights weights}: a tuple of 2",
         ),
