@@ -306,11 +306,15 @@ def _members(node: Node) -> Iterator[WrittenMember]:
 
 
 def find(table: Mapping[str, _Found], path: str, scope: Scope) -> _Found | None:
-    """What a name means that is written in a scope: the innermost of that name."""
+    """What a name means that is written in a scope: the innermost of that name.
+
+    Or the only one of that name anywhere, since directives and aliases bring in other scopes.
+    """
     if path.startswith("::"):
         path, scope = path[2:], ()
     for depth in range(len(scope), -1, -1):
         found = table.get("::".join((*scope[:depth], path)))
         if found is not None:
             return found
-    return None
+    others = [known for name, known in table.items() if name.endswith(f"::{path}")]
+    return others[0] if len(others) == 1 else None

@@ -199,6 +199,14 @@ def test_structs_whose_layout_only_the_compiler_knows(written, why):
     assert why in found.why
 
 
+def test_names_of_other_scopes():
+    source = """namespace ns { enum class E : short { A }; struct S { E e; int n[kN]; };
+    constexpr int kN = 2; using Alias = S; } using namespace ns;"""
+    assert layout(source, "E").underlying == "short"
+    assert layout(source, "ns::Alias").size == 12
+    assert layout("namespace a { struct T { int n; }; } namespace b { struct T {}; }") is None
+
+
 SPECIAL = """
 template <class A> struct V { A a; };
 template <> struct V<float> { float a, b; };
