@@ -93,8 +93,8 @@ def found(kernel, n, x=X):
 def test_a_read_before_a_write_is_found(kernel, n, parameter, line, size, offset, block, thread):
     [warning] = found(kernel, n)
     assert str(warning.message) == (
-        f"kernel 'k' reads output '{parameter}' before anything has written it: <k>:{line}: reads "
-        f"{size} bytes at offset {offset} in block ({block},0,0), thread ({thread},0,0). An output "
+        f"kernel 'k' reads '{parameter}' before anything has written it: <k>:{line}: reads "
+        f"{size} bytes at offset {offset} in block ({block},0,0), thread ({thread},0,0). It "
         "begins as whatever was in memory. If the kernel adds to it, say "
         f'zero_init=("{parameter}",); if it updates an array of the caller\'s, '
         f'params={{"{parameter}": "inout"}}'
@@ -137,7 +137,7 @@ def test_a_warning_that_is_an_error_fails_the_call(kernel):
         # JAX raises the one from a call that it has made before, the other from a first one.
         with pytest.raises(
             (ValueError, jax.errors.JaxRuntimeError),
-            match=r"jax_graphenc: UninitializedReadWarning: kernel 'k' reads output 'y' before",
+            match=r"jax_graphenc: UninitializedReadWarning: kernel 'k' reads 'y' before",
         ):
             jax.block_until_ready(kernel(X, n=0))
     assert found(kernel, 0)
