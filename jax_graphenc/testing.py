@@ -14,6 +14,7 @@ import numpy as np
 from jax_graphenc.base.tracebacks import ends_at_caller
 from jax_graphenc.calls.call import CallParameter, KernelCall
 from jax_graphenc.calls.values import Keywords
+from jax_graphenc.kernels.absent import absent_in, completed
 from jax_graphenc.kernels.kernel import CudaKernel
 from jax_graphenc.kernels.prepare import prepare
 from jax_graphenc.primitives.kernel import kernel_p
@@ -67,7 +68,10 @@ def check_kernel(
             f"check_kernel: {reprlib.repr(kernel)} is no kernel; jge.cuda_kernel makes one"
         )
     kernel = kernel.current()
-    arrays = [jnp.asarray(x) for x in inputs]
+    given = completed(kernel.definition, inputs)
+    if absent := absent_in(kernel.definition, given):
+        kernel = kernel.without(absent)
+    arrays = [jnp.asarray(x) for x in given if x is not None]
     jax.eval_shape(lambda *xs: kernel(*xs, **keywords), *arrays)  # refuses what a call refuses
     values = Keywords(kernel.definition.scalars(keywords))
     shapes = tuple((x.shape, np.dtype(x.dtype)) for x in arrays)

@@ -2,14 +2,16 @@
 
     python tools/keep_programs.py
 
-Writes programs and exported functions to tests/data/programs/v<format>/, each with inputs and what
-they give, which tests/python/test_old_programs.py runs. What is there already stays as it is, so
-that a format's folder only grows. Needs GCC and NVRTC, and no GPU; JAX should be the oldest that is
-supported. The same tools write the same bytes.
+Writes programs and exported functions to tests/data/programs/v<format>/, by the oldest version of
+the format that can hold them, each with inputs and what they give, which
+tests/python/test_old_programs.py runs. What is there already stays as it is, so that a format's
+folder only grows. Needs GCC and NVRTC, and no GPU; JAX should be the oldest that is supported. The
+same tools write the same bytes.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import os
@@ -26,18 +28,20 @@ import jax.numpy as jnp
 import numpy as np
 
 import jax_graphenc as jge
-from jax_graphenc import _core
 from jax_graphenc.compiler.compile import compile_source
 from jax_graphenc.compiler.source import Source
-from jax_graphenc.programs.program import Buffer, Kernel, Memcpy, Memset, Node, Parameter, Program
-
-FOLDER = (
-    Path(__file__).resolve().parents[1]
-    / "tests"
-    / "data"
-    / "programs"
-    / f"v{_core.PROGRAM_VERSION}"
+from jax_graphenc.programs.program import (
+    Buffer,
+    Kernel,
+    Member,
+    Memcpy,
+    Memset,
+    Node,
+    Parameter,
+    Program,
 )
+
+FOLDER = Path(__file__).resolve().parents[1] / "tests" / "data" / "programs"
 
 FLOATS = """
 extern "C" __global__ void affine(float* data, float scale, float shift, int n) {
@@ -69,6 +73,14 @@ extern "C" __global__ void reversed(int* data, int* arrived) {
   atomicAdd(arrived, 1);
   while (atomicAdd(arrived, 0) < gridDim.x) {}  // all blocks run at once
   data[blockIdx.x] = there;
+}
+"""
+
+ARRAYS = """
+struct Arrays { int n; const float* x; float* out; };
+extern "C" __global__ void scaled(float scale, Arrays a) {
+  int i = threadIdx.x;
+  if (i < a.n) a.out[i] = scale * a.x[i];
 }
 """
 
@@ -170,6 +182,23 @@ def groups(target: str):
     return program, [], [np.arange(8, dtype=np.int32)[::-1] % 4]
 
 
+def members(target: str):
+    """Pointers in a struct."""
+    made = kernel(ARRAYS, "scaled", target, scale=(0, 0), a=(0, 0))
+    parameters = (made.parameters[0], dataclasses.replace(made.parameters[1], size=24))
+    pointers = (Member(1, 8, "a.x", *IN), Member(1, 16, "a.out", *OUT))
+    made = dataclasses.replace(made, parameters=parameters, members=pointers)
+    a = np.array([64, 0, 0], np.int64)
+    x, y, z = Buffer("argument", 0, 0, 256), *(Buffer("result", i, 0, 256) for i in range(2))
+    nodes = (
+        node(made, 1, 64, np.float32(2), a, x, y),
+        node(made, 1, 64, np.float32(3), a, y, z),
+    )
+    program = Program("members", (256,), (256, 256), (), nodes)
+    x = np.arange(64, dtype=np.float32)
+    return program, [x], [2 * x, 6 * x]
+
+
 # ---- Exported functions --------------------------------------------------------------------------
 
 
@@ -221,6 +250,14 @@ def long_region(x):
     return (x,)
 
 
+arrays_of = define(ARRAYS, "scaled", grid=1, block=64, out_shape=lambda a_x: a_x)
+
+
+@jge.graph
+def structs(x):
+    return (arrays_of(arrays_of(x, scale=2.0, a=(64,)), scale=3.0, a=(64,)),)
+
+
 def exported(function, platforms, targets=()):
     make = jax.export.export(
         jax.jit(function), platforms=platforms, disabled_checks=jge.export_checks()
@@ -239,6 +276,8 @@ PROGRAMS = {
     "every_node_cuda": (every_node, "sm_90a"),
     "every_node_ptx_cuda": (every_node, "compute_80"),
     "groups_cuda": (groups, "sm_90a"),
+    "members_cpu": (members, "cpu"),
+    "members_cuda": (members, "sm_90a"),
 }
 EXPORTED = {
     "lone_cpu": (lone, lone_in_numpy, ["cpu"], ()),
@@ -247,6 +286,8 @@ EXPORTED = {
     "lone_cuda": (lone, lone_in_numpy, ["cuda"], "sm_90a,compute_80"),
     "region_both": (region, region_in_numpy, ["cpu", "cuda"], "sm_90a"),
     "long_region_cuda": (long_region, lambda x: [x + 100], ["cuda"], "sm_90a"),
+    "structs_cpu": (structs, lambda x: [6 * x], ["cpu"], ()),
+    "structs_cuda": (structs, lambda x: [6 * x], ["cuda"], "sm_90a"),
 }
 
 
@@ -254,8 +295,9 @@ def shown(arrays):
     return [{"dtype": str(x.dtype), "values": np.asarray(x).tolist()} for x in arrays]
 
 
-def keep(name: str, data: bytes, **entry) -> None:
-    file = FOLDER / name
+def keep(name: str, version: int, data: bytes, **entry) -> None:
+    file = FOLDER / f"v{version}" / name
+    file.parent.mkdir(parents=True, exist_ok=True)
     if file.exists():
         print(f"{name}: there already")
         return
@@ -269,11 +311,11 @@ def main() -> None:
     # No path of this machine's in what is kept.
     os.chdir("/")
     jax.config.update("jax_hlo_source_file_canonicalization_regex", ".*")
-    FOLDER.mkdir(parents=True, exist_ok=True)
     for name, (make, target) in PROGRAMS.items():
         program, arguments, results = make(target)
         keep(
             f"{name}.program",
+            program.version,
             program.encode(),
             platforms=["cpu" if target == "cpu" else "cuda"],
             aliases=dict(program.aliases),
@@ -283,8 +325,10 @@ def main() -> None:
         )
     for name, (function, in_numpy, platforms, targets) in EXPORTED.items():
         data = exported(function, platforms, targets)
+        module = jax.export.deserialize(bytearray(data)).mlir_module()
         keep(
             f"{name}.exported",
+            max(map(int, re.findall(r"jax_graphenc\.\w*program\.v(\d+)", module))),
             data,
             platforms=platforms,
             arguments=[X],

@@ -141,7 +141,7 @@ void append(int nodes, std::string_view kind, bool moving) {
 std::string program_bytes(int nodes, int buffers) {
   test::Writer out;
   const std::string bytes = image();
-  out.append("JGEP").u32(kProgramVersion).str("chain");
+  out.append("JGEP").u32(1).str("chain");
   out.u32(buffers);
   for (int i = 0; i < buffers; ++i) out.u64(kBytes);
   out.u32(buffers);

@@ -28,8 +28,8 @@ def _warn(
     number = int(text) if text.isdecimal() else 0
     places = ["(" + ",".join(map(str, place)) + ")" for place in (block, thread)]
     message = (
-        f"{node} reads output '{parameter}' before anything has written it: {line}: reads {size} "
-        f"bytes at offset {offset} in block {places[0]}, thread {places[1]}. An output begins as "
+        f"{node} reads '{parameter}' before anything has written it: {line}: reads {size} "
+        f"bytes at offset {offset} in block {places[0]}, thread {places[1]}. It begins as "
         f'whatever was in memory. If the kernel adds to it, say zero_init=("{parameter}",); if it '
         f'updates an array of the caller\'s, params={{"{parameter}": "inout"}}'
     )

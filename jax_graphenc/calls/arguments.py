@@ -90,7 +90,7 @@ def check_vectors(
         ValueError: naming the array.
     """
     for p in parameters:
-        if p.role == "value":
+        if p.role in ("value", "null"):
             continue
         shape, dtype = arrays[p.name]
         if of := lanes(p.type, math.prod(shape), dtype):
@@ -109,7 +109,9 @@ def lanes(type_name: str, size: int, dtype: np.dtype[Any]) -> int | None:
 
 
 @contextlib.contextmanager
-def showing_call(name: str, arrays: Sequence[Array], keywords: Mapping[str, Any]) -> Iterator[None]:
+def showing_call(
+    name: str, arrays: Sequence[Array | None], keywords: Mapping[str, Any]
+) -> Iterator[None]:
     """Shows how the kernel was called under what is wrong with the call, which shows its signature.
 
     Raises:
@@ -121,9 +123,9 @@ def showing_call(name: str, arrays: Sequence[Array], keywords: Mapping[str, Any]
         raise TypeError(f"{error}\n  {shown_call(name, arrays, keywords)}") from None
 
 
-def shown_call(name: str, arrays: Sequence[Array], keywords: Mapping[str, Any]) -> str:
+def shown_call(name: str, arrays: Sequence[Array | None], keywords: Mapping[str, Any]) -> str:
     """How a kernel was called, for messages."""
-    given = [f"{dtype}[{','.join(map(str, shape))}]" for shape, dtype in arrays]
+    given = ["None" if x is None else f"{x[1]}[{','.join(map(str, x[0]))}]" for x in arrays]
     given += [f"{k}={_shown(x)}" for k, x in keywords.items()]
     return f"called as {name}({', '.join(given)})"
 
@@ -133,7 +135,7 @@ def _shown(value: Any) -> str:
     traced = isinstance(value, jax.core.Tracer | jax.ShapeDtypeStruct)
     if traced or (hasattr(value, "dtype") and np.ndim(value)):
         return f"{value.dtype}[{','.join(map(str, value.shape))}]"
-    return repr(value)
+    return repr(value.item() if isinstance(value, np.void) else value)
 
 
 def check_inputs(
@@ -194,14 +196,14 @@ def check_keywords(
     Raises:
         TypeError: naming them.
     """
-    wanted = [p.name for p in parameters if p.role == "value"]
+    wanted = [p.name for p in parameters if p.is_keyword]
     for p in parameters:
         if p.name in values and p.role != "value":
-            what = (
-                "an input: pass it by position, in the kernel's order"
-                if p.is_input
-                else "an output, which the call returns: leave it out"
-            )
+            what = "an output, which the call returns: leave it out"
+            if p.is_input or p.role == "null":
+                what = "an input: pass it by position, in the kernel's order"
+            elif p.role == "scratch":
+                what = "scratch memory, which the program has: leave it out"
             raise TypeError(f"kernel {spelled}: '{p.name}' is {what}")
     if surplus := [name for name in values if name not in wanted]:
         raise TypeError(
@@ -210,7 +212,13 @@ def check_keywords(
         )
     if missing := [name for name in wanted if name not in values]:
         what = "keyword {} is missing" if len(missing) == 1 else "keywords {} are missing"
-        raise TypeError(f"kernel {spelled}: {what.format(', '.join(missing))}")
+        unread = [
+            f"; the default of '{p.name}', {p.default.text}, is no constant that is known here: "
+            f"give it in the call, or by values={{'{p.name}': ...}}"
+            for p in parameters
+            if p.name in missing and p.default is not None
+        ]
+        raise TypeError(f"kernel {spelled}: {what.format(', '.join(missing))}{''.join(unread)}")
 
 
 def results(
@@ -234,18 +242,16 @@ def results(
         TypeError: for a wrong number of shapes or a wrong dtype.
     """
     pure = [p for p in parameters if p.role == "out"]
-    given = () if out_shape is None else _as_arrays(out_shape, kernel)
+    given = () if out_shape is None else _as_arrays(out_shape, "out_shape", kernel)
     if len(given) != len(pure):
+        absent = [p.name for p in parameters if p.role == "null"]
+        note = f" ({', '.join(absent)}: None in this call)" if absent and not given else ""
         raise TypeError(
             f"kernel {spelled} has {_count(pure, 'output')} to be shaped; out_shape gives "
-            f"{len(given)}. Give one each, such as out_shape=lambda x: x"
+            f"{len(given)}{note}. Give one each, such as out_shape=lambda x: x"
         )
     for p, (_, dtype) in zip(pure, given, strict=True):
-        if not holds(p.type, dtype):
-            raise TypeError(
-                f"kernel {spelled}: output '{p.name}' points to {p.type}; out_shape says {dtype}. "
-                f"{_enable_x64(p.type)}".rstrip(". ")
-            )
+        _check_said(spelled, p, dtype, f"output '{p.name}'", "out_shape")
     shapes = iter(given)
     return tuple(
         inputs[p.name] if p.role == "inout" else next(shapes)
@@ -254,19 +260,49 @@ def results(
     )
 
 
+def scratch_array(spelled: str, parameter: Parameter, shape: Any, kernel: str) -> Array:
+    """Shape and dtype of a scratch parameter's memory.
+
+    Args:
+        spelled: the kernel's signature, for messages.
+        parameter: the parameter.
+        shape: what ``scratch=`` says of it: anything with a shape and dtype.
+        kernel: the kernel's name, for messages.
+
+    Raises:
+        TypeError: for what has none, or another dtype.
+    """
+    what = f"scratch[{parameter.name!r}]"
+    [(sizes, dtype)] = _as_arrays((shape,), what, kernel)
+    _check_said(spelled, parameter, dtype, f"'{parameter.name}'", what)
+    return sizes, dtype
+
+
+def _check_said(
+    spelled: str, parameter: Parameter, dtype: np.dtype[Any], which: str, what: str
+) -> None:
+    if not holds(parameter.type, dtype):
+        raise TypeError(
+            f"kernel {spelled}: {which} points to {parameter.type}; {what} says {dtype}. "
+            f"{_enable_x64(parameter.type)}".rstrip(". ")
+        )
+
+
 def returned(outputs: Sequence[Any]) -> Any:
     """Outputs as a kernel's function returns them: one alone, several as a tuple."""
     return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 
-def _as_arrays(shapes: Any, kernel: str) -> tuple[Array, ...]:
+def _as_arrays(shapes: Any, what: str, kernel: str) -> tuple[Array, ...]:
+    """Shapes and dtypes of what an option says, which is called ``what`` in messages."""
     many: Sequence[Any] = shapes if isinstance(shapes, tuple | list) else (shapes,)
     found = []
     for shape in many:
         if not hasattr(shape, "shape") or not hasattr(shape, "dtype"):
             raise TypeError(
-                f"kernel '{kernel}': out_shape has {shape!r}, which has no shape and dtype; use "
-                "jax.ShapeDtypeStruct(shape, dtype) for each output"
+                f"kernel '{kernel}': {what} has {shape!r}, which has no shape and dtype; use "
+                "jax.ShapeDtypeStruct(shape, dtype)"
+                + (" for each output" if what == "out_shape" else "")
             )
         try:
             sizes = tuple(operator.index(n) for n in shape.shape)
@@ -277,13 +313,13 @@ def _as_arrays(shapes: Any, kernel: str) -> tuple[Array, ...]:
                     "a shape with a traced value in it; shapes are fixed when the call is traced, "
                     "so pass it as a Python number (static_argnames of jax.jit)"
                 )
-            raise TypeError(f"kernel '{kernel}': out_shape has {why}") from None
+            raise TypeError(f"kernel '{kernel}': {what} has {why}") from None
         if any(n < 0 for n in sizes):
             raise ValueError(
-                f"kernel '{kernel}': out_shape has the shape {sizes}, with a negative size"
+                f"kernel '{kernel}': {what} has the shape {sizes}, with a negative size"
             )
         dtype = np.dtype(shape.dtype)
-        _check_bytes(f"kernel '{kernel}': out_shape has", sizes, dtype)
+        _check_bytes(f"kernel '{kernel}': {what} has", sizes, dtype)
         found.append((sizes, dtype))
     return tuple(found)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from jax_graphenc.base.shapes import Array, Dim3
 from jax_graphenc.calls.code import Code
-from jax_graphenc.calls.parameters import Role
+from jax_graphenc.calls.parameters import Member, Role
 from jax_graphenc.calls.sharding_rule import Rule
 from jax_graphenc.calls.values import Keywords
 
@@ -45,9 +45,11 @@ class CallParameter:
         declared: the C++ type as the user or the signature gives it, for messages.
         dtype: of the array behind a pointer, or of the value; ``None`` for a type that only the
             compiler knows.
-        value: the bytes of a by-value parameter.
+        value: the bytes of a by-value parameter, or of a null pointer.
         size: elements of the array behind a pointer; where they form vectors is checked.
         loaded: whether it points to a by-value parameter of the user's, which the kernel loads.
+        member: where it is in a struct that is passed by value; ``None`` for a parameter of the
+            kernel.
     """
 
     name: str
@@ -57,6 +59,12 @@ class CallParameter:
     value: bytes = b""
     size: int = 0
     loaded: bool = False
+    member: Member | None = None
+
+    @property
+    def has_array(self) -> bool:
+        """Whether it is a pointer to memory that a program knows."""
+        return self.role not in ("value", "null")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +121,14 @@ class KernelCall:
             ``"expand_dims"``, ``"broadcast_all"`` and calls that may be split only.
         max_batch_nodes: launches that a batch may become at once.
         observed: what the options that watch kernels ask of it.
-        zero_init: names of outputs that are zeroed before the kernel runs.
+        zero_init: names of outputs and scratch memory that are zeroed before the kernel runs.
         alignment: of every array, in bytes; what is not aligned is copied.
         batch: (size, which operands have it) for each dimension that ``jax.vmap`` added, the
             outermost first; the kernel is launched for each element. Operands and outputs have
             these dimensions in front.
         sharding: which dimensions may be split over devices; ``None`` if none may.
+        scratch: shape and dtype of each scratch parameter, in the kernel's order. Each element of
+            the batch has its own.
     """
 
     label: str
@@ -141,6 +151,7 @@ class KernelCall:
     alignment: int = DEFAULT_ALIGNMENT
     batch: tuple[tuple[int, tuple[bool, ...]], ...] = ()
     sharding: Rule | None = None
+    scratch: tuple[Array, ...] = ()
 
     @property
     def name(self) -> str:
@@ -161,6 +172,10 @@ class KernelCall:
     def outputs(self) -> tuple[CallParameter, ...]:
         """Parameters that give an array back."""
         return tuple(p for p in self.parameters if p.role in ("out", "inout"))
+
+    def scratch_parameters(self) -> tuple[CallParameter, ...]:
+        """Parameters that point to memory of the program's own."""
+        return tuple(p for p in self.parameters if p.role == "scratch")
 
     def batched_results(self) -> tuple[Array, ...]:
         """Shape and dtype of each output, with the dimensions of the batch in front."""
@@ -237,6 +252,8 @@ class KernelCall:
 
 
 def _shown(p: CallParameter) -> str:
+    if p.role == "null":
+        return f"{p.name}=None"
     if p.role != "value":
         return p.name
     known = p.dtype is not None and p.dtype.names is None

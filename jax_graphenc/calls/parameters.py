@@ -5,44 +5,89 @@ from __future__ import annotations
 import inspect
 import keyword
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from jax_graphenc.base.errors import telling
 from jax_graphenc.compiler.source import Source
-from jax_graphenc.signature.parse import parse_signature
+from jax_graphenc.signature.layouts import Layout, Struct, vector
+from jax_graphenc.signature.parse import layout_of, parse_signature
+from jax_graphenc.signature.signature import Default
 from jax_graphenc.signature.types import element_of
 
-Role = Literal["in", "out", "inout", "value"]
-_ROLES: dict[str, Role] = {"in": "in", "out": "out", "inout": "inout", "value": "value"}
+Role = Literal["in", "out", "inout", "scratch", "value", "null"]
+"""What a kernel does with a parameter; ``null`` is an input that a call leaves out."""
+
+_ROLES: dict[str, Role] = {
+    "in": "in",
+    "out": "out",
+    "inout": "inout",
+    "scratch": "scratch",
+    "value": "value",
+}
 _QUALIFIERS = frozenset({"const", "volatile", "restrict", "__restrict__", "__restrict"})
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """Where a pointer is that is no parameter itself: in a struct that is passed by value.
+
+    Attributes:
+        of: the struct's parameter.
+        offset: in the struct, in bytes.
+    """
+
+    of: str
+    offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
     """A parameter of a kernel: its name, what the kernel does with it, and its C++ type.
 
-    ``type`` is that of the element for a pointer and of the value otherwise.
+    ``type`` is that of the element for a pointer and of the value otherwise; ``layout`` is what the
+    source says of a value's, and ``default`` its default argument there. A pointer in a struct that
+    is passed by value is one of its own, ``p.x``, with ``member``, behind the struct's.
     """
 
     name: str
     role: Role
     type: str
+    layout: Layout | None = None
+    default: Default | None = None
+    member: Member | None = None
 
     @property
     def is_input(self) -> bool:
         """Whether it takes an array of the caller's."""
         return self.role in ("in", "inout")
 
+    @property
+    def is_keyword(self) -> bool:
+        """Whether it takes a value of the caller's, as all do but structs of pointers alone."""
+        return self.role == "value" and not (
+            isinstance(self.layout, Struct) and not self.layout.data
+        )
+
+    @property
+    def is_optional(self) -> bool:
+        """Whether it is an input that is a null pointer where a call does not give it."""
+        return self.role == "in" and self.default is not None and self.default.known
+
+    @property
+    def python_name(self) -> str:
+        """What functions of shapes call it: ``p_x`` for the member ``p.x``."""
+        return self.name.replace(".", "_")
+
     def __str__(self) -> str:
-        const = "const " if self.role == "in" else ""
+        const = "const " if self.role in ("in", "null") else ""
         return f"{const}{self.type}{' ' if self.role == 'value' else '* '}{self.name}"
 
 
 def spell(expression: str, parameters: Sequence[Parameter]) -> str:
     """A kernel as C++ declares it."""
-    return f"{expression}({', '.join(map(str, parameters))})"
+    return f"{expression}({', '.join(str(p) for p in parameters if p.member is None)})"
 
 
 def check_params(params: Mapping[str, str] | None) -> dict[str, str]:
@@ -85,7 +130,22 @@ def declared(name: str, text: str) -> Parameter:
             f"params={{{name!r}: {text!r}}}: a C++ type is expected, a value or a pointer to one, "
             "such as 'const float*', 'inout float*' or 'int'"
         )
-    return Parameter(name, role, base)
+    return Parameter(name, role, base, None if pointer else vector(base))
+
+
+def _declared_in(source: Source | None, name: str, text: str) -> Parameter:
+    """The same, with the layout of a type that the source declares."""
+    parameter = declared(name, text)
+    if source is None or parameter.role != "value":
+        return parameter
+    layout = layout_of(
+        source.text,
+        parameter.type,
+        defines=dict(source.defines),
+        filename=source.filename,
+        line=source.line,
+    )
+    return replace(parameter, layout=layout)
 
 
 def describe(
@@ -129,24 +189,55 @@ def describe(
                 raise
     if found is None:
         with telling(f"kernel '{expression}'"):
-            return tuple(declared(name, text) for name, text in params.items())
-    parameters = {p.name: Parameter(p.name, p.role, p.type) for p in found}
-    for name, text in params.items():
-        if name not in parameters:
-            raise ValueError(
-                f"kernel '{expression}': params= names {name!r}; the parameters are "
-                f"{', '.join(parameters)}"
-            )
-        with telling(f"kernel '{expression}'"):
-            parameters[name] = _overridden(parameters[name], text)
-    return tuple(parameters.values())
+            in_order = [
+                _declared_in(source, name, text) for name, text in params.items() if "." not in name
+            ]
+            return _with_members(source, expression, in_order, params)
+    parameters = {p.name: Parameter(p.name, p.role, p.type, p.layout, p.default) for p in found}
+    with telling(f"kernel '{expression}'"):
+        for name, text in params.items():
+            if name in parameters:
+                parameters[name] = _overridden(source, parameters[name], text)
+    return _with_members(source, expression, parameters.values(), params)
 
 
-def _overridden(parameter: Parameter, text: str) -> Parameter:
+def _with_members(
+    source: Source | None,
+    expression: str,
+    parameters: Iterable[Parameter],
+    params: Mapping[str, str],
+) -> tuple[Parameter, ...]:
+    """The parameters, with the pointers in structs behind the struct that has them.
+
+    Raises:
+        ValueError: for a name in ``params`` that is none of theirs.
+    """
+    found: dict[str, Parameter] = {}
+    for p in parameters:
+        found[p.name] = p
+        if p.role == "value" and isinstance(p.layout, Struct):
+            for path, offset, pointer in p.layout.pointers(f"{p.name}."):
+                role: Role = "in" if pointer.const else "out"
+                member = Parameter(path, role, pointer.type, member=Member(p.name, offset))
+                if path in params:
+                    with telling(f"kernel '{expression}'"):
+                        member = _overridden(source, member, params[path])
+                found[path] = member
+    if unknown := [name for name in params if name not in found]:
+        raise ValueError(
+            f"kernel '{expression}': params= names {unknown[0]!r}; the parameters are "
+            f"{', '.join(found)}"
+        )
+    return tuple(found.values())
+
+
+def _overridden(source: Source | None, parameter: Parameter, text: str) -> Parameter:
     role = _ROLES.get(text.strip())
     if role is not None:
         return replace(parameter, role=role)
-    given = declared(parameter.name, text)
+    given = replace(_declared_in(source, parameter.name, text), member=parameter.member)
+    if given.member and given.role == "value":
+        raise ValueError(f"params={{{parameter.name!r}: {text!r}}}: `{parameter}` is a pointer")
     if given.role == "value" and parameter.role != "value" and element_of(given.type) is None:
         raise ValueError(
             f"params={{{parameter.name!r}: {text!r}}}: {text!r} is no role, which are "
@@ -162,7 +253,8 @@ def hidden_pointers(
     """What to write if missing by-value parameters are pointers under another name."""
     hints = []
     for p in parameters if source else ():
-        if p.role != "value" or p.name in keywords or element_of(p.type) is not None:
+        known = p.layout is not None or element_of(p.type) is not None
+        if p.role != "value" or p.name in keywords or known:
             continue
         assert source is not None
         declares = rf"\b(?:struct|class|union|enum)\b[^;{{]*\b{re.escape(p.type)}\b"
@@ -184,13 +276,15 @@ def python_signature(
     values = [
         kinds(p.name, kinds.KEYWORD_ONLY, default=defaults.get(p.name, kinds.empty))
         for p in named
-        if p.role == "value"
+        if p.is_keyword
     ]
-    if any(p.role == "value" and p not in named for p in parameters):
+    if any(p.is_keyword and p not in named for p in parameters):
         values.append(kinds("keywords__", kinds.VAR_KEYWORD))
-    inputs = [
-        kinds(p.name if p in named else f"{p.name}__", kinds.POSITIONAL_ONLY)
-        for p in parameters
-        if p.is_input
-    ]
+    inputs: list[inspect.Parameter] = []
+    optional = True
+    for p in reversed([p for p in parameters if p.is_input]):
+        optional = optional and p.is_optional
+        name = p.name if p in named else p.python_name if p.member else f"{p.name}__"
+        default = None if optional else kinds.empty
+        inputs.insert(0, kinds(name, kinds.POSITIONAL_ONLY, default=default))
     return inspect.Signature([*inputs, *values])

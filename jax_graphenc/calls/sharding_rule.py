@@ -30,6 +30,14 @@ class Rule:
         return any(word != "_" for words in self.outputs for word in words)
 
 
+def without_inputs(rule: Rule, positions: Sequence[int]) -> Rule:
+    """The rule of a kernel without some of its inputs; what only they named stays whole."""
+    inputs = tuple(words for i, words in enumerate(rule.inputs) if i not in positions)
+    known = {word for words in inputs for word in words} | {"..."}
+    outputs = tuple(tuple(w if w in known else "_" for w in words) for words in rule.outputs)
+    return Rule(inputs, outputs)
+
+
 def parse(text: str, inputs: Sequence[str], outputs: Sequence[str], spelled: str) -> Rule:
     """Reads a rule such as ``"b n, n -> b n"``.
 

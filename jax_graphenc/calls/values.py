@@ -9,7 +9,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from jax_graphenc.signature.types import element_of
+from jax_graphenc.signature.layouts import Enum, Layout, Opaque, Struct
+from jax_graphenc.signature.types import dtype_of
 
 
 class Keywords:
@@ -45,8 +46,14 @@ def _key(value: Any) -> Hashable:
     return type(value), value
 
 
-def concrete(value: Any, name: str, kernel: str) -> Any:
+def concrete(value: Any, name: str, kernel: str, layout: Layout | None = None) -> Any:
     """A keyword argument as a Python or numpy scalar, with a struct's padding zeroed.
+
+    Args:
+        value: what was given.
+        name: the parameter's.
+        kernel: its kernel's name, for messages.
+        layout: what the source says of the parameter's type.
 
     Raises:
         TypeError: for a traced value, saying how to pass it by pointer, for an array, or for what
@@ -54,6 +61,8 @@ def concrete(value: Any, name: str, kernel: str) -> Any:
     """
     if isinstance(value, jax.core.Tracer):
         raise traced_value_error(kernel, name, "where it must be known when the call is traced")
+    if isinstance(layout, Enum):
+        value = _enumerator(value, layout, f"kernel '{kernel}': '{name}' ({layout.name})")
     if isinstance(value, jax.Array | np.ndarray):
         if value.ndim:
             raise TypeError(
@@ -62,9 +71,7 @@ def concrete(value: Any, name: str, kernel: str) -> Any:
             )
         value = np.asarray(value)[()]
     if isinstance(value, np.void):
-        clean = np.zeros((), value.dtype)
-        _copy_fields(clean, np.asarray(value))
-        return clean[()]
+        return without_padding(np.asarray(value))
     numeric = isinstance(value, np.generic) and value.dtype.kind in "biufcV"
     if not numeric and not isinstance(value, bool | int | float | complex):
         raise TypeError(
@@ -72,6 +79,31 @@ def concrete(value: Any, name: str, kernel: str) -> Any:
             f"struct, is expected; got {type(value).__name__}"
         )
     return value
+
+
+def _enumerator(value: Any, enum: Enum, where: str) -> Any:
+    """A value of an enumeration as an integer, from one or from an enumerator's name.
+
+    Raises:
+        TypeError: for anything else.
+    """
+    values = dict(enum.enumerators)
+    if isinstance(value, str):
+        known = values.get(value.rpartition("::")[2].strip())
+        if known is None:
+            raise TypeError(f"{where} has no enumerator {value!r}; it has {_names(values)}")
+        return known
+    is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not is_integer and getattr(value, "dtype", np.dtype(float)).kind not in "iu":
+        raise TypeError(
+            f"{where} is an enumeration: an integer or the name of an enumerator is expected, of "
+            f"{_names(values)}; got {value!r}"
+        )
+    return int(value) if isinstance(value, int) else value
+
+
+def _names(values: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in values.items()) or "none known here"
 
 
 def traced_value_error(kernel: str, name: str, why: str) -> TypeError:
@@ -83,23 +115,41 @@ def traced_value_error(kernel: str, name: str, why: str) -> TypeError:
     )
 
 
-def check_loadable(value: Any, declared: str, name: str, kernel: str) -> None:
+def dtype_of_value(declared: str, layout: Layout | None) -> np.dtype[Any] | None:
+    """The dtype of a scalar parameter; ``None`` for a struct, or what only the compiler knows."""
+    if isinstance(layout, Enum):
+        return dtype_of(layout.underlying)
+    return dtype_of(declared)
+
+
+def check_loadable(
+    value: Any, declared: str, name: str, kernel: str, layout: Layout | None = None
+) -> None:
     """Refuses a traced value that is no scalar, or of a kind that the parameter does not take.
 
     Raises:
         TypeError: naming both.
     """
+    if isinstance(layout, Struct | Opaque):
+        raise traced_value_error(kernel, name, "and a struct must be known when the call is traced")
     if value.ndim:
         raise TypeError(
             f"kernel '{kernel}': '{name}' is passed by value and is an array of shape "
             f"{value.shape}; a scalar is expected"
         )
-    element = element_of(declared)
-    if element and _ORDER[_kind(value.dtype)] > _ORDER[_kind(element[0])]:
+    dtype = dtype_of_value(declared, layout)
+    if dtype and _ORDER[_kind(value.dtype)] > _ORDER[_kind(dtype)]:
         raise TypeError(
-            f"kernel '{kernel}': '{name}' ({declared}) takes {_a(element[0])} scalar; got a traced "
-            f"{value.dtype}: convert it with .astype({element[0].name!r})"
+            f"kernel '{kernel}': '{name}' ({declared}) takes {_a(dtype)} scalar; got a traced "
+            f"{value.dtype}: convert it with .astype({dtype.name!r})"
         )
+
+
+def without_padding(value: np.ndarray[Any, Any]) -> Any:
+    """A structured scalar whose padding is zero."""
+    clean = np.zeros((), value.dtype)
+    _copy_fields(clean, value)
+    return clean[()]
 
 
 def _copy_fields(to: np.ndarray[Any, Any], source: np.ndarray[Any, Any]) -> None:
@@ -114,7 +164,14 @@ def _copy_fields(to: np.ndarray[Any, Any], source: np.ndarray[Any, Any]) -> None
 _ORDER = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}
 
 
-def pack(value: Any, dtype: np.dtype[Any] | None, name: str, declared: str, kernel: str) -> bytes:
+def pack(
+    value: Any,
+    dtype: np.dtype[Any] | None,
+    name: str,
+    declared: str,
+    kernel: str,
+    layout: Layout | None = None,
+) -> bytes:
     """The bytes of a by-value argument.
 
     Args:
@@ -124,6 +181,7 @@ def pack(value: Any, dtype: np.dtype[Any] | None, name: str, declared: str, kern
         name: the parameter's, for messages.
         declared: its C++ type, for messages.
         kernel: the kernel's name, for messages.
+        layout: what the source says of the type, for messages.
 
     Raises:
         TypeError: if the value is of another kind, or out of range.
@@ -132,10 +190,11 @@ def pack(value: Any, dtype: np.dtype[Any] | None, name: str, declared: str, kern
     if dtype is None:
         if isinstance(value, np.generic):
             return value.tobytes()
+        because = f" ({layout.why})" if isinstance(layout, Opaque) else ""
         raise TypeError(
-            f"{where} is of a type whose size only the compiler knows, so {value!r} has none: pass "
-            "a numpy scalar of the right type, such as np.float32(...), or a structured numpy "
-            "scalar for a struct"
+            f"{where} is of a type whose size only the compiler knows{because}, so {value!r} has "
+            "none: pass a numpy scalar of the right type, such as np.float32(...), or a structured "
+            "numpy scalar for a struct"
         )
     scalar = np.asarray(value)
     given, wanted = _ORDER.get(_kind(scalar.dtype), 4), _ORDER[_kind(dtype)]

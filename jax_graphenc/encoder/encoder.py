@@ -7,7 +7,6 @@ import contextlib
 import functools
 import math
 import reprlib
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from types import TracebackType
@@ -20,19 +19,20 @@ from jax_graphenc.base.options import current as current_options
 from jax_graphenc.base.shapes import Array
 from jax_graphenc.base.tracebacks import ends_at_caller
 from jax_graphenc.calls import arguments, launch
-from jax_graphenc.calls.call import Observed
+from jax_graphenc.calls.call import KernelCall, Observed
 from jax_graphenc.calls.parameters import Parameter
 from jax_graphenc.calls.values import Keywords
 from jax_graphenc.devices.capturing import capturing
 from jax_graphenc.devices.device_info import driver_of
 from jax_graphenc.devices.target import Target, architecture
 from jax_graphenc.encoder.memory import Memory, memory_of
+from jax_graphenc.kernels.absent import absent_in
 from jax_graphenc.kernels.kernel import CudaKernel
 from jax_graphenc.kernels.prepare import prepare
 from jax_graphenc.programs.compiled_call import compile_for
 from jax_graphenc.programs.custom_call import program_of
 
-_ROLE = {"in": "input", "out": "output", "inout": "output"}
+_ROLE = {"in": "input", "out": "output", "inout": "output", "scratch": "scratch memory"}
 
 
 class Encoder:
@@ -44,7 +44,7 @@ class Encoder:
 
     As a context manager it synchronizes at the end, or drops the uncommitted work after an
     exception; then it closes. Several threads may call its methods; a concurrent region or a
-    capture belongs to one thread.
+    capture belongs to one thread. A child of ``os.fork()`` makes encoders of its own.
 
     Example::
 
@@ -65,7 +65,6 @@ class Encoder:
             raise TypeError(f"Encoder: one of jax.devices() is expected; got {device!r}")
         self._device = device
         self._native = _core.Encoder(driver_of(device), _ordinal(device))
-        _open.add(self)
 
     @property
     def device(self) -> jax.Device:
@@ -97,7 +96,9 @@ class Encoder:
             *arrays: an array per pointer of the kernel, in its order, including the outputs, which
                 are written in place: numpy arrays on the CPU, and objects with ``__dlpack__`` or
                 ``__cuda_array_interface__``; JAX arrays are immutable, so inputs only. In C order
-                without gaps. The encoder keeps them until the work is done.
+                without gaps. The encoder keeps them until the work is done. ``None`` for an input
+                is a null pointer, and for scratch memory it is memory of the encoder's own, kept
+                likewise.
             grid: blocks in the grid: an int or up to three; ``None``, here and for the next four,
                 takes the kernel's definition.
             block: threads in a block.
@@ -119,24 +120,28 @@ class Encoder:
         kernel = kernel.current()
         name = kernel.__name__
         launches = _launches(name, grid, block, cluster, shared_mem, cooperative)
+        if any(x is None for x in arrays):
+            kernel, arrays = _without_absent(kernel, arrays)
         pointers = kernel.definition.pointers
         memories = self._memories(name, pointers, arrays)
         keywords = Keywords(kernel.definition.scalars(values))
-        program = _program(
+        program, shapes = _program(
             kernel,
-            tuple((memory.shape, memory.dtype) for memory in memories),
+            tuple(memory and (memory.shape, memory.dtype) for memory in memories),
             keywords,
             tuple(launches.items()),
             self._device,
             current_options().debug,
         )
+        scratch = iter(shapes)
+        whole = [memory or self._allocate(next(scratch)) for memory in memories]
         addresses = [
             memory.address
-            for roles in (("in", "inout"), ("out", "inout"))  # arguments, then results
-            for p, memory in zip(pointers, memories, strict=True)
+            for roles in (("in", "inout"), ("out", "inout", "scratch"))  # arguments, then results
+            for p, memory in zip(pointers, whole, strict=True)
             if p.role in roles
         ]
-        self._native.append(program, addresses, [memory.holder for memory in memories])
+        self._native.append(program, addresses, [memory.holder for memory in whole])
 
     @contextlib.contextmanager
     def concurrent(self) -> Iterator[None]:
@@ -202,9 +207,9 @@ class Encoder:
     def add_completed_handler(self, handler: Callable[[str | None], object]) -> None:
         """Calls a function on another thread once the work appended so far is done.
 
-        The call comes after the next commit, with ``None`` or a failure's message. A device's
-        handlers run one after another. An exception in one goes to ``sys.unraisablehook``. A
-        handler must not synchronize an encoder.
+        The call comes after the next commit, with ``None`` or a failure's message. An encoder's
+        handlers run one after another, beside those of other encoders. An exception in one goes to
+        ``sys.unraisablehook``. A handler must not synchronize an encoder.
 
         Raises:
             TypeError: if ``handler`` is not callable.
@@ -245,7 +250,6 @@ class Encoder:
 
         A closed encoder accepts no more work. Closing it again does nothing.
         """
-        _open.discard(self)
         self._native.close()
 
     def __enter__(self) -> Encoder:
@@ -265,8 +269,8 @@ class Encoder:
 
     def _memories(
         self, name: str, pointers: Sequence[Parameter], arrays: Sequence[Any]
-    ) -> list[Memory]:
-        """The memory of a kernel's arrays, in the order of its pointers."""
+    ) -> list[Memory | None]:
+        """The memory of a kernel's arrays, in the order of its pointers; ``None``: to allocate."""
         if len(arrays) != len(pointers):
             names = ", ".join(p.name for p in pointers)
             raise TypeError(
@@ -274,20 +278,48 @@ class Encoder:
                 f"{len(arrays)}"
             )
         memories = [
-            self._memory(array, f"kernel '{name}': {_ROLE[p.role]} '{p.name}'")
+            None
+            if array is None and p.role == "scratch"
+            else self._memory(array, f"kernel '{name}': {_ROLE[p.role]} '{p.name}'")
             for p, array in zip(pointers, arrays, strict=True)
         ]
         for p, memory in zip(pointers, memories, strict=True):
-            if p.role != "in" and memory.read_only:
+            if p.role != "in" and memory is not None and memory.read_only:
                 raise TypeError(
-                    f"kernel '{name}': output '{p.name}' is {memory.read_only}; an array that may "
-                    "be written in place is expected, of numpy on the CPU, or of a library such "
-                    "as CuPy on CUDA"
+                    f"kernel '{name}': {_ROLE[p.role]} '{p.name}' is {memory.read_only}; an array "
+                    "that may be written in place is expected, of numpy on the CPU, or of a "
+                    "library such as CuPy on CUDA"
                 )
         return memories
 
+    def _allocate(self, array: Array) -> Memory:
+        """Scratch memory of the encoder's own, which it keeps until the work is done."""
+        # Of zeros, which those ask for that name it in zero_init.
+        memory = jax.numpy.zeros(*array, device=self._device)
+        return self._memory(memory, "scratch memory")
+
     def _memory(self, array: Any, where: str) -> Memory:
         return memory_of(array, where, self._device, self._native)
+
+
+def _without_absent(
+    kernel: CudaKernel, arrays: Sequence[Any]
+) -> tuple[CudaKernel, tuple[Any, ...]]:
+    """The kernel with null pointers for inputs that are ``None``, and the other arrays.
+
+    Raises:
+        TypeError: for a parameter that cannot be absent.
+    """
+    definition = kernel.definition
+    pairs = list(zip(definition.pointers, arrays, strict=False))
+    absent = absent_in(definition, [x for p, x in pairs if p.is_input])
+    if not absent:
+        return kernel, tuple(arrays)
+    return kernel.without(absent), tuple(
+        x
+        for i, x in enumerate(arrays)
+        if x is not None or i >= len(pairs) or not pairs[i][0].is_input
+    )
 
 
 def _launches(
@@ -308,16 +340,19 @@ def _launches(
 @functools.lru_cache(maxsize=1024)
 def _program(
     kernel: CudaKernel,
-    arrays: tuple[Array, ...],
+    arrays: tuple[Array | None, ...],
     keywords: Keywords,
     launches: tuple[tuple[str, Any], ...],
     device: jax.Device,
     debug: bool = False,
-) -> _core.Program:
-    """The program of one launch; ``arrays`` has an entry per pointer."""
+) -> tuple[_core.Program, tuple[Array, ...]]:
+    """The program of one launch, and the scratch memory that it needs beside ``arrays``.
+
+    ``arrays`` has an entry per pointer, which is ``None`` for this memory.
+    """
     pointers = kernel.definition.pointers
-    inputs = [a for p, a in zip(pointers, arrays, strict=True) if p.is_input]
-    outputs = [a for p, a in zip(pointers, arrays, strict=True) if p.role == "out"]
+    inputs = [a for p, a in zip(pointers, arrays, strict=True) if p.is_input and a]
+    outputs = [a for p, a in zip(pointers, arrays, strict=True) if p.role == "out" and a]
     dtypes = [dtype for _, dtype in inputs]
     definition = kernel.definition
     arguments.check_outputs(
@@ -333,17 +368,57 @@ def _program(
         out_shape=[jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in outputs],
         launch=replace(definition.launch, **dict(launches)),
     )
-    # The caller has initialized and aligned the arrays.
-    call = replace(call, zero_init=(), alignment=1)
+    given = [a for p, a in zip(pointers, arrays, strict=True) if p.role == "scratch"]
+    _check_scratch(call, given)
+    wanted = call.scratch
+    # The caller has initialized and aligned the arrays. Scratch memory is one of them here.
+    scratch, results = iter(call.scratch), iter(call.results)
+    call = replace(
+        call,
+        zero_init=(),
+        alignment=1,
+        parameters=tuple(
+            replace(p, role="out") if p.role == "scratch" else p for p in call.parameters
+        ),
+        results=tuple(
+            next(scratch if p.role == "scratch" else results)
+            for p in call.parameters
+            if p.role in ("out", "inout", "scratch")
+        ),
+        scratch=(),
+    )
     compiled = compile_for(replace(call, cpu="source"), _target(device))
     assert compiled is not None
     # The arrays may hold anything, so debug mode counts all parameters as read.
     compiled = replace(
-        compiled, parameters=tuple(replace(p, reads=p.pointer) for p in compiled.parameters)
+        compiled,
+        parameters=tuple(replace(p, reads=p.pointer) for p in compiled.parameters),
+        members=tuple(replace(m, reads=True) for m in compiled.members),
     )
-    sizes = [math.prod(shape) * dtype.itemsize for shape, dtype in inputs]
+    sizes = list(map(_bytes, inputs))
     made, _ = program_of(call, compiled, sizes)
-    return _core.Program(made.encode())
+    needed = tuple(a for a, own in zip(wanted, given, strict=True) if own is None)
+    return _core.Program(made.encode()), needed
+
+
+def _check_scratch(call: KernelCall, given: Sequence[Array | None]) -> None:
+    """Refuses an array that is smaller than the scratch memory it stands for.
+
+    Raises:
+        ValueError: naming it.
+    """
+    for p, wanted, array in zip(call.scratch_parameters(), call.scratch, given, strict=True):
+        if array and _bytes(array) < _bytes(wanted):
+            raise ValueError(
+                f"kernel '{call.label}': scratch memory '{p.name}' has {_bytes(array)} bytes; "
+                f"scratch= asks for {_bytes(wanted)}. Give a larger array, or None for memory of "
+                "the encoder's own"
+            )
+
+
+def _bytes(array: Array) -> int:
+    shape, dtype = array
+    return math.prod(shape) * dtype.itemsize
 
 
 def _target(device: jax.Device) -> Target:
@@ -363,12 +438,5 @@ def _ordinal(device: jax.Device) -> int:
     return device.local_hardware_id or 0
 
 
-_open: weakref.WeakSet[Encoder] = weakref.WeakSet()
-
-
-@atexit.register
-def _shut_down() -> None:
-    """Ends the worker threads while Python lives: they call handlers and drop references."""
-    for encoder in list(_open):
-        encoder.close()
-    _core.shutdown()
+# Ends the threads of completion handlers and closes open encoders while Python lives.
+atexit.register(_core.shutdown)

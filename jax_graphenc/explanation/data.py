@@ -196,6 +196,12 @@ def describe(
     )
 
 
+# What a node that is no kernel is called, by what tells it.
+_KINDS = (("memset", "fill"), ("join", "join"))
+# What kernels of one module share beside their arguments; where that is has no address here.
+_VARIABLES = Use("__device__ variables", Memory("module", "", 1), 0, 1, True, True)
+
+
 def _node(index: int, told: dict[str, Any], buffers: Sequence[Memory]) -> Node:
     uses = tuple(
         Use(name, buffers[buffer], offset, offset + size, reads, writes)
@@ -204,15 +210,15 @@ def _node(index: int, told: dict[str, Any], buffers: Sequence[Memory]) -> Node:
         )
     )
     hazards: dict[int, list[Hazard]] = {on: [] for on in told["dependencies"]}
-    for on, kind, use, begin, end in told["hazards"]:
-        known = hazards[on]
+    for on, kind, number, begin, end in told["hazards"]:
+        known, use = hazards[on], (*uses, _VARIABLES)[number]
         # Join adjacent ranges of one use.
-        if known and (known[-1].kind, known[-1].use, known[-1].end) == (kind, uses[use], begin):
+        if known and (known[-1].kind, known[-1].use, known[-1].end) == (kind, use, begin):
             begin = known.pop().begin
-        known.append(Hazard(kind, uses[use], begin, end))
+        known.append(Hazard(kind, use, begin, end))
     return Node(
         index,
-        told.get("kernel", "fill" if "memset" in told else "copy"),
+        told.get("kernel") or next((name for told_as, name in _KINDS if told_as in told), "copy"),
         (told["grid"], told["block"], told["cluster"]) if "kernel" in told else None,
         told.get("shared_bytes", 0),
         told.get("cooperative", False),

@@ -31,7 +31,7 @@ def edge(drawn: Edge) -> tuple[str, str]:
         named = f"{hazard.use.parameter} ({hazard.use.memory.name})"
         kinds.setdefault(hazard.kind, {})[named] = None
     lines = [f"  {_SHORT[kind]} {', '.join(named)}  \\l" for kind, named in kinds.items()]
-    return "".join(lines), _COLORS[next(kind for kind in _COLORS if kind in kinds)]
+    return "".join(lines), next((_COLORS[kind] for kind in _COLORS if kind in kinds), FADED)
 
 
 def title(first: str, more: Iterable[str] = ()) -> str:

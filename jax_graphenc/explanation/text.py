@@ -109,6 +109,9 @@ def _run(program: Program, graph: Graph, run: Run, indent: int) -> Iterator[_Lin
     for i in graph.nodes[run.start : run.start + run.period]:
         node = program.nodes[i]
         yield indent, 8, f"{f'#{i}':<4}  {node.label}{words.launch(node)}"
+        if not node.uses:  # a join, which touches nothing itself
+            yield indent + 6, 2, f"after {', '.join(f'#{edge.on}' for edge in node.after)}"
+            continue
         yield indent + 6, 2, "  ".join(words.use(u).replace(" ", _HELD) for u in node.uses)
         for edge in node.after:
             yield indent + 6, 2, f"after #{edge.on}: {', '.join(map(words.hazard, edge.hazards))}"

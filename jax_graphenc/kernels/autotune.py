@@ -115,21 +115,23 @@ class Autotuned:
             self._chosen.clear()
 
     def _index(self, inputs: Sequence[Any], keywords: Mapping[str, Any]) -> int:
+        where = f"kernel '{self.__name__}': input"
         arrays = [
-            x if isinstance(x, jax.Array) else as_array(x, f"kernel '{self.__name__}': input {i}")
+            x if x is None or isinstance(x, jax.Array) else as_array(x, f"{where} {i}")
             for i, x in enumerate(inputs)
         ]
         if len(self._configs) == 1:
             return 0
-        structs = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in arrays]
+        structs = [x if x is None else jax.ShapeDtypeStruct(x.shape, x.dtype) for x in arrays]
+        dtypes = tuple(None if s is None else s.dtype for s in structs)
         device = _device_of(arrays)
         wanted = (
-            repr([(s.shape, str(s.dtype)) for s in structs])
+            repr([s if s is None else (s.shape, str(s.dtype)) for s in structs])
             if self._key is None
             else repr(self._key(*structs, **keywords))
         )
         # The kernel of the files as they are: what was fast before they changed may not be now.
-        short = (device, tuple(s.dtype for s in structs), wanted, self._kernel.current())
+        short = (device, dtypes, wanted, self._kernel.current())
         found = self._chosen.get(short)
         if found is not None:
             return found
@@ -137,7 +139,7 @@ class Autotuned:
             found = self._chosen.get(short)
             if found is not None:
                 return found
-            digest = self._digest(device, [s.dtype for s in structs], wanted)
+            digest = self._digest(device, dtypes, wanted)
             found = self._load(digest)
             if found is None:
                 if _must_not_run(arrays, keywords):
@@ -307,21 +309,25 @@ def _compiled(
     anew for each, to what it was; that it is, and that it does not depend on the last output, XLA
     cannot know.
     """
-    if not arrays or not arrays[0].size:
+    present = [i for i, x in enumerate(arrays) if x is not None]
+    which = present[0] if present else None
+    if which is None or not arrays[which].size:
         calls = 1
 
     def chain(same: Any, never: Any, *inputs: Any) -> Any:
         out = kernel(*inputs, **keywords)
         for _ in range(calls - 1):
-            first, *rest = inputs
+            assert which is not None
+            first = inputs[which]
             seen = jax.numpy.any(jax.numpy.ravel(jax.tree.leaves(out)[0])[:1])
             flat = jax.numpy.ravel(first)
             value = jax.numpy.where(seen == never, same, flat[:1])
-            inputs = (flat.at[:1].set(value).reshape(first.shape), *rest)
+            same_again = flat.at[:1].set(value).reshape(first.shape)
+            inputs = (*inputs[:which], same_again, *inputs[which + 1 :])
             out = kernel(*inputs, **keywords)
         return out
 
-    same = jax.numpy.ravel(arrays[0])[:1] if arrays else None
+    same = None if which is None else jax.numpy.ravel(arrays[which])[:1]
     compiled = jax.jit(chain).lower(same, True, *arrays).compile()
     there = (compiled.as_text() or "").count('custom_call_target="jax_graphenc.')
     return functools.partial(compiled, same, True), max(there, 1)
@@ -336,7 +342,7 @@ def _seconds(run: Callable[..., Any], calls: int, arrays: Sequence[Any]) -> floa
 
 def _device_of(arrays: Sequence[Any]) -> jax.Device:
     for array in arrays:
-        if not isinstance(array, jax.core.Tracer):
+        if array is not None and not isinstance(array, jax.core.Tracer):
             device: jax.Device = min(array.devices(), key=lambda d: d.id)
             return device
     default = getattr(jax.config, "jax_default_device", None)
@@ -348,7 +354,7 @@ def _must_not_run(arrays: Sequence[Any], keywords: Mapping[str, Any]) -> bool:
     given = (*arrays, *keywords.values(), jax.numpy.zeros(()))  # which is traced under jax.jit
     if any(isinstance(x, jax.core.Tracer) for x in given):
         return True
-    return is_capturing() or any(len(x.devices()) > 1 for x in arrays)
+    return is_capturing() or any(len(x.devices()) > 1 for x in arrays if x is not None)
 
 
 def _described(value: Any) -> Any:

@@ -32,6 +32,7 @@ def cuda_kernel(
     cluster: Any = 1,
     cooperative: bool = False,
     zero_init: Sequence[str] = (),
+    scratch: Mapping[str, Any] | None = None,
     alignment: int = DEFAULT_ALIGNMENT,
     vmap: str | Callable[..., Any] | None = DEFAULT_VMAP,
     cpu: str = "auto",
@@ -61,17 +62,21 @@ def cuda_kernel(
         saxpy(x, y, a=2.0)
 
     The C++ signature gives each parameter its role: ``const T*`` is an input, ``T*`` an output, a
-    by-value arithmetic type or struct a keyword. A Python number is part of the trace: another
-    number traces the call again, but compiles no kernel. A traced value is loaded from memory by a
-    copy of the kernel, which is compiled once. Lowering a call compiles the source, with NVRTC for
-    a GPU and with the machine's C++ compiler for the CPU; compiled kernels are kept on disk.
+    by-value arithmetic type, enumeration or struct a keyword. A Python number, the name of an
+    enumerator, and a tuple or dict for a struct are part of the trace: another value traces the
+    call again, but compiles no kernel. A traced scalar is loaded from memory by a copy of the
+    kernel, which is compiled once. A pointer in a struct is an input or output of its own, ``p.x``,
+    where the struct stands, and ``p_x`` for functions of shapes. ``None`` for an input is a null
+    pointer, which has no shape, no derivative and no batch; functions of shapes and rules get
+    ``None``. Lowering a call compiles the source, with NVRTC for a GPU and with the machine's C++
+    compiler for the CPU; compiled kernels are kept on disk.
 
     ``out_shape``, ``grid``, ``block``, ``shared_mem``, ``cluster`` and the entries of ``values``
-    are values, or functions of shapes. A function names what it needs: inputs, each a
-    ``jax.ShapeDtypeStruct``, by-value parameters, macros of ``defines`` and, but in ``values``,
-    ``block``, as in ``grid=lambda x, block: jge.cdiv(x.size, block[0])``. A function that can take
-    all inputs by position and all keywords is called so, as ``lambda *inputs, **keywords: ...``;
-    its ``block`` and macros are then keyword-only.
+    and ``scratch`` are values, or functions of shapes. A function names what it needs: inputs, each
+    a ``jax.ShapeDtypeStruct``, by-value parameters, macros of ``defines`` and, in what is computed
+    last, the launch, ``block``, as in ``grid=lambda x, block: jge.cdiv(x.size, block[0])``. A
+    function that can take all inputs by position and all keywords is called so, as ``lambda
+    *inputs, **keywords: ...``; its ``block`` and macros are then keyword-only.
 
     Args:
         source: CUDA C++ text, or a ``Path`` to a .cu file; a ``Path`` to a .ptx, .cubin or .fatbin
@@ -93,13 +98,19 @@ def cuda_kernel(
 
     Parameters of the kernel:
         params: by name, a role or a C++ type that overrides the signature's: ``"inout"`` for an
-            array that is updated in place, ``"const float*"`` where a typedef hides a pointer,
-            ``"inout float*"`` for both. Images, and kernels in an included header, need all
-            parameters, in the kernel's order.
+            array that is updated in place, ``"scratch"`` for memory that the kernel works in,
+            ``"const float*"`` where a typedef hides a pointer, ``"inout float*"`` for both. Images,
+            and kernels in an included header, need all parameters, in the kernel's order.
         values: by-value parameters that calls need not give: by name, a value or a function as
-            above, such as ``{"n": lambda x: x.size}``. A keyword of the call wins.
-        zero_init: names of outputs that are zeroed before each launch, for a kernel that adds to
-            them, as with ``atomicAdd``. Other outputs begin as whatever was in memory.
+            above, such as ``{"n": lambda x: x.size}``. A keyword of the call wins over these, and
+            these over the default arguments of the source, which count where they are constants.
+        zero_init: names of outputs, and of scratch memory, that are zeroed before each launch, for
+            a kernel that adds to them, as with ``atomicAdd``. Others begin as whatever was in
+            memory.
+        scratch: shape and dtype of memory that a kernel works in, by the name of its parameter, or
+            functions as above: ``{"workspace": lambda x: x}``. The program has this memory, for the
+            time of the launch; a call neither gives nor returns it. Each element of a batch has
+            its own. It begins as whatever was in memory, or as zeros where ``zero_init`` names it.
         alignment: of every array, in bytes, a power of two: the kernel's widest load. A slice with
             a smaller alignment is copied first.
 
@@ -190,6 +201,7 @@ def cuda_kernel(
         values=values or {},
         reference=reference,
         zero_init=zero_init,
+        scratch={} if scratch is None else scratch,
         alignment=alignment,
         vmap=vmap,
         cpu=cpu,
@@ -236,6 +248,7 @@ def kernel_call(
     cluster: Any = 1,
     cooperative: bool = False,
     zero_init: Sequence[str] = (),
+    scratch: Mapping[str, Any] | None = None,
     alignment: int = DEFAULT_ALIGNMENT,
     vmap: str | Callable[..., Any] | None = DEFAULT_VMAP,
     cpu: str = "auto",
@@ -256,9 +269,10 @@ def kernel_call(
         reference: the same function in jax.numpy.
         cluster: blocks in a thread block cluster.
         cooperative: whether all blocks must be on the device at the same time.
-        zero_init: names of outputs that are zeroed before each launch, for a kernel that adds to
-            what is there, such as with ``atomicAdd``. Other outputs begin as whatever was in
-            memory.
+        zero_init: names of outputs and scratch memory that are zeroed before each launch, for a
+            kernel that adds to what is there, such as with ``atomicAdd``. Others begin as whatever
+            was in memory.
+        scratch: shape and dtype of memory that the kernel works in, as ``cuda_kernel`` takes it.
         alignment: of every array, in bytes, a power of two: what the kernel's widest load needs.
             A slice that is not so aligned is copied first.
         vmap: what ``jax.vmap`` makes of a call, as ``cuda_kernel`` takes it.
@@ -288,6 +302,7 @@ def kernel_call(
         cluster=cluster,
         cooperative=cooperative,
         zero_init=zero_init,
+        scratch=scratch,
         alignment=alignment,
         vmap=vmap,
         cpu=cpu,

@@ -11,12 +11,12 @@ import numpy as np
 
 from jax_graphenc.calls.call import MAX_PARAMETERS, SLOT_BYTES, VMAP_METHODS, bare_name
 from jax_graphenc.calls.code import Code, CudaSource, Prebuilt
-from jax_graphenc.calls.parameters import Parameter, describe, spell
+from jax_graphenc.calls.parameters import Parameter, Role, describe, spell
 from jax_graphenc.calls.sharding_rule import Rule
 from jax_graphenc.calls.sharding_rule import parse as parse_sharding
-from jax_graphenc.calls.structs import layout_of
-from jax_graphenc.calls.values import concrete
+from jax_graphenc.calls.structs import by_value
 from jax_graphenc.compiler.source import Source
+from jax_graphenc.signature.layouts import Layout, Opaque
 from jax_graphenc.signature.types import header_of, spelling_of
 
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
@@ -41,21 +41,25 @@ class Original:
         definition: the user's.
         values: its by-value parameters that are operands of the copy.
         positions: of these operands, ascending.
+        absent: places of its inputs that are no operands of the copy, ascending.
     """
 
     definition: Definition
     values: tuple[str, ...] = ()
     positions: tuple[int, ...] = ()
+    absent: tuple[int, ...] = ()
 
     def split(self, operands: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
-        """The original's inputs, and the values by name."""
+        """The original's inputs, ``None`` for absent ones, and the values by name."""
         inputs = [x for i, x in enumerate(operands) if i not in self.positions]
+        for i in self.absent:
+            inputs.insert(i, None)
         at = zip(self.values, self.positions, strict=True)
         return inputs, {name: operands[i] for name, i in at}
 
     def join(self, inputs: Sequence[Any], values: Mapping[str, Any]) -> list[Any]:
         """The inverse of ``split``."""
-        operands = list(inputs)
+        operands = [x for i, x in enumerate(inputs) if i not in self.absent]
         for name, i in zip(self.values, self.positions, strict=True):
             operands.insert(i, values[name])
         return operands
@@ -73,18 +77,22 @@ class Definition:
         params: what the user says of parameters, by name.
         values: by-value parameters that calls need not give, or functions of shapes.
         reference: the same function in jax.numpy, of the kernel's operands.
-        zero_init: names of outputs that are zeroed before each launch.
+        zero_init: names of outputs and scratch memory that are zeroed before each launch.
+        scratch: shape and dtype of scratch memory by the name of its parameter, or functions of
+            shapes.
         alignment: of every array, in bytes.
         vmap: how a call is batched; a rule of the user's is one of the kernel's operands.
         cpu: ``"auto"``, ``"source"`` or ``"reference"``.
         sharding: the dimensions that may be split, as the user writes them or parsed.
         original: what this is a copy of; its shape functions are the original's. ``None`` for a
             kernel of the user's own.
+        absent: names of inputs that are null pointers.
         described: the parameters, with placeholders for types that depend on dtypes; names and
             roles do not.
         value_names: of the by-value parameters.
+        layouts: of by-value parameters whose types the source declares.
         title: the kernel's name in messages, without namespaces and template arguments.
-        defaults: ``values`` as scalars and functions.
+        defaults: default arguments of the source, and ``values`` as scalars and functions.
         sharding_rule: ``sharding``, parsed; it says nothing of traced values.
     """
 
@@ -100,9 +108,12 @@ class Definition:
     vmap: str | Callable[..., Any] | None
     cpu: str
     sharding: str | Rule | None
+    scratch: Mapping[str, Any] = field(default_factory=dict)
     original: Original | None = None
+    absent: frozenset[str] = frozenset()
     described: tuple[Parameter, ...] = field(init=False)
     value_names: frozenset[str] = field(init=False)
+    layouts: dict[str, Layout] = field(init=False)
     title: str = field(init=False)
     defaults: dict[str, Any] = field(init=False)
     sharding_rule: Rule | None = field(init=False)
@@ -116,17 +127,28 @@ class Definition:
         derive("title", bare_name(self.shown.name))
         self._check_options()
         derive("zero_init", self._checked_zero_init())
-        derive("described", describe(self.source, self.name, self.params))
+        derive("scratch", self._checked_mapping())
+        derive("described", self._describe(self.name))
         if len(self.described) > MAX_PARAMETERS:
             raise ValueError(
                 f"kernel '{self.title}' has {len(self.described)} parameters; the limit is "
                 f"{MAX_PARAMETERS}"
             )
-        derive("value_names", frozenset(p.name for p in self.described if p.role == "value"))
+        derive("value_names", frozenset(p.name for p in self.described if p.is_keyword))
+        derive("layouts", {p.name: p.layout for p in self.described if p.layout})
         self._check_placeholders()
+        self._check_scratch()
         self._check_outputs()
         derive("defaults", self._checked_values())
         derive("sharding_rule", self._parsed_sharding())
+
+    def _describe(self, expression: str) -> tuple[Parameter, ...]:
+        found = describe(self.source, expression, self.params)
+        roles: dict[str, Role] = dict.fromkeys(self.absent, "null")
+        roles.update(
+            {p.name: "scratch" for p in found if p.name in self.scratch and p.role == "out"}
+        )
+        return tuple(replace(p, role=roles.get(p.name, p.role)) for p in found)
 
     # ------------------------------------------------------------------ checks
 
@@ -155,6 +177,14 @@ class Definition:
                 f"{where}: alignment={alignment}: at most {SLOT_BYTES} bytes are supported"
             )
 
+    def _checked_mapping(self) -> dict[str, Any]:
+        if not isinstance(self.scratch, Mapping):
+            raise TypeError(
+                f"kernel '{self.name}': scratch={self.scratch!r}: a mapping is expected, such as "
+                "{'workspace': lambda x: x}"
+            )
+        return dict(self.scratch)
+
     def _checked_zero_init(self) -> tuple[str, ...]:
         names: Any = self.zero_init
         if not isinstance(names, Iterable):
@@ -165,7 +195,7 @@ class Definition:
         return (names,) if isinstance(names, str) else tuple(names)
 
     def _check_placeholders(self) -> None:
-        inputs = [p.name for p in self.inputs]
+        inputs = [p.python_name for p in self.inputs]
         names = _PLACEHOLDER.findall(self.name)
         if set("{}") & set(_PLACEHOLDER.sub("", self.name)):
             raise ValueError(
@@ -178,13 +208,33 @@ class Definition:
                 f"{', '.join(inputs) or 'none'}"
             )
 
+    def _check_scratch(self) -> None:
+        names = [p.name for p in self.described if p.role == "scratch"]
+        if missing := [name for name in names if name not in self.scratch]:
+            raise TypeError(
+                f"kernel {self}: '{missing[0]}' is scratch memory of unknown size: say "
+                f"scratch={{'{missing[0]}': jax.ShapeDtypeStruct(shape, dtype)}}, or a function of "
+                "shapes that gives it"
+            )
+        if unknown := [name for name in self.scratch if name not in names]:
+            raise ValueError(
+                f"kernel {self}: scratch= names {unknown[0]!r}; scratch memory is what a pointer "
+                "without const is to, and no array that the kernel updates in place"
+            )
+
     def _check_outputs(self) -> None:
         if not any(p.role in ("out", "inout") for p in self.described):
+            unknown = [
+                f". What '{p.name}' points to is not known here: {p.layout.why}"
+                for p in self.described
+                if isinstance(p.layout, Opaque)
+            ]
             raise TypeError(
                 f"kernel {self} has no output: every pointer is const. Drop const from what it "
                 "writes, or say which parameter it updates with params={'name': 'inout'}"
+                f"{''.join(unknown)}"
             )
-        pure = [p.name for p in self.described if p.role == "out"]
+        pure = [p.name for p in self.described if p.role in ("out", "scratch")]
         if unknown := [name for name in self.zero_init if name not in pure]:
             raise ValueError(
                 f"kernel {self}: zero_init= names {unknown[0]!r}; the outputs that can begin as "
@@ -202,9 +252,14 @@ class Definition:
                 f"kernel {self}: values= names {unknown[0]!r}; "
                 f"the by-value parameters are {', '.join(sorted(self.value_names)) or 'none'}"
             )
+        given = {
+            p.name: p.default.value
+            for p in self.described
+            if p.role == "value" and p.default is not None and p.default.known
+        }
         return {
             name: value if callable(value) else self.scalars({name: value})[name]
-            for name, value in self.values.items()
+            for name, value in {**given, **self.values}.items()
         }
 
     def _parsed_sharding(self) -> Rule | None:
@@ -235,8 +290,8 @@ class Definition:
 
     @property
     def pointers(self) -> tuple[Parameter, ...]:
-        """The parameters that are no values."""
-        return tuple(p for p in self.described if p.role != "value")
+        """The parameters that take or give an array."""
+        return tuple(p for p in self.described if p.role not in ("value", "null"))
 
     @property
     def loaded(self) -> frozenset[str]:
@@ -248,7 +303,7 @@ class Definition:
         """The entry's name, with ``{x}`` replaced by the C++ type of input ``x``."""
         if "{" not in self.name:
             return self.name
-        given = dict(zip((p.name for p in self.inputs), dtypes, strict=False))
+        given = dict(zip((p.python_name for p in self.inputs), dtypes, strict=False))
 
         def spelled(match: re.Match[str]) -> str:
             # Where an input is missing, the placeholder stays, and the count is what is wrong.
@@ -261,13 +316,13 @@ class Definition:
 
     def parameters(self, dtypes: Sequence[np.dtype[Any]]) -> tuple[Parameter, ...]:
         """The kernel's parameters, for inputs of these dtypes."""
-        return describe(self.source, self.expression(dtypes), self.params)
+        return self._describe(self.expression(dtypes))
 
     def code_for(self, dtypes: Sequence[np.dtype[Any]]) -> Code:
         """The images, or the source with the headers of the types that ``{x}`` brought in."""
         if isinstance(self.code, Prebuilt) or "{" not in self.name:
             return self.code
-        headers = {header for dtype in dtypes if (header := header_of(dtype))}
+        headers = {header for dtype in dtypes if dtype is not None and (header := header_of(dtype))}
         return CudaSource(replace(self.code.source, headers=tuple(sorted(headers))))
 
     # ------------------------------------------------------------------ by-value parameters
@@ -278,36 +333,33 @@ class Definition:
         Raises:
             TypeError: for what is none.
         """
-        try:
-            return {name: concrete(value, name, self.title) for name, value in keywords.items()}
-        except TypeError as error:
-            raise TypeError(f"{error}{self.struct_hint(keywords)}") from None
-
-    def struct_hint(self, keywords: Mapping[str, Any]) -> str:
-        """What to pass where a struct is given as something else."""
-        for p in self.described if self.source else ():
-            if p.role != "value" or isinstance(keywords.get(p.name, np.void(b"")), np.void):
-                continue
-            assert self.source is not None
-            if layout := layout_of(self.source.text, p.type):
-                return f". {p.type} is a struct: pass np.array((...), {layout})[()]"
-        return ""
+        layouts = self.layouts
+        return {
+            name: by_value(value, name, self.title, layouts.get(name))
+            for name, value in keywords.items()
+        }
 
     # ------------------------------------------------------------------ in messages
 
     @property
     def shown(self) -> Definition:
         """The user's own definition."""
-        return self if self.original is None else self.original.definition
+        return self if self.original is None else self.original.definition.shown
 
     def as_given(self, operands: Sequence[Any]) -> tuple[Sequence[Any], dict[str, Any]]:
         """What stands for operands in the user's call: inputs, and traced values by name."""
-        return (operands, {}) if self.original is None else self.original.split(operands)
+        if self.original is None:
+            return operands, {}
+        inputs, values = self.original.split(operands)
+        given, further = self.original.definition.as_given(inputs)
+        return given, {**values, **further}
 
     @property
     def traced_values(self) -> tuple[str, ...]:
         """The user's by-value parameters that are operands here."""
-        return () if self.original is None else self.original.values
+        if self.original is None:
+            return ()
+        return (*self.original.values, *self.original.definition.traced_values)
 
     def label(self, dtypes: Sequence[np.dtype[Any]]) -> str:
         """The kernel as the user knows it, for operands of these dtypes."""

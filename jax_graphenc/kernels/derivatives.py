@@ -79,17 +79,25 @@ def _noting(
 
 
 def _counting_cotangents(bwd: _Function, definition: Definition) -> _Function:
-    inputs = [p.name for p in definition.shown.inputs]
-    traced = len(definition.traced_values)
-
     def counting(residuals: Any, cotangents: Any, **keywords: Any) -> Any:
         given = bwd(residuals, cotangents, **keywords)
-        if isinstance(given, tuple | list) and len(given) == len(inputs) + traced:
-            return given
-        many = len(given) - traced if isinstance(given, tuple | list) else "no tuple"
-        raise TypeError(
-            f"kernel '{definition.title}': bwd is to return a tuple of cotangents, one for each "
-            f"input ({', '.join(inputs)}); got {many}"
-        )
+        check_cotangents(given, definition)
+        return given
 
     return counting
+
+
+def check_cotangents(given: Any, definition: Definition) -> None:
+    """Refuses what is no tuple of a cotangent for each input.
+
+    Raises:
+        TypeError: naming the inputs.
+    """
+    inputs = [p.name for p in definition.inputs]
+    if isinstance(given, tuple | list) and len(given) == len(inputs):
+        return
+    many = len(given) if isinstance(given, tuple | list) else "no tuple"
+    raise TypeError(
+        f"kernel '{definition.title}': bwd is to return a tuple of cotangents, one for each "
+        f"input ({', '.join(inputs)}); got {many}"
+    )

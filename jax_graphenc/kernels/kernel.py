@@ -17,7 +17,8 @@ from jax_graphenc.calls.code import CudaSource
 from jax_graphenc.calls.parameters import python_signature
 from jax_graphenc.calls.values import Keywords
 from jax_graphenc.compiler.files import FollowedSource, Version
-from jax_graphenc.kernels import occupancy, traced_values
+from jax_graphenc.kernels import absent, occupancy, traced_values
+from jax_graphenc.kernels.copies import derivative_rule
 from jax_graphenc.kernels.definition import Definition
 from jax_graphenc.kernels.derivatives import Rule, with_derivative
 from jax_graphenc.kernels.prepare import all_values, prepare
@@ -42,6 +43,7 @@ class CudaKernel:
         version: Version | None = None,
     ) -> None:
         self.definition = definition
+        self._input_count = len(definition.inputs)
         self._rule = rule
         self.files = files
         self._version = version
@@ -52,18 +54,19 @@ class CudaKernel:
             f"{definition}\n\nTakes inputs by position, values by "
             "keyword, and returns its outputs; made by jax_graphenc.cuda_kernel."
         )
-        self.__signature__ = python_signature(definition.described, definition.values)
+        self.__signature__ = python_signature(definition.described, definition.defaults)
         self._make_caches()
 
     def _make_caches(self) -> None:
         # Bounded: a program that makes a new shape on every call must not grow for ever.
         self._specialized = functools.lru_cache(maxsize=1024)(self._specialize)
         self._loading = functools.lru_cache(maxsize=16)(self._make_loading)
+        self.without = functools.lru_cache(maxsize=16)(self._make_without)
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
         # A copy has specializations of its own.
-        del state["_specialized"], state["_loading"]
+        del state["_specialized"], state["_loading"], state["without"]
         state["_latest"] = None
         return state
 
@@ -115,7 +118,7 @@ class CudaKernel:
             TypeError: always.
         """
         names = [p.name for p in self.definition.inputs]
-        names += [f"{p.name}=..." for p in self.definition.described if p.role == "value"]
+        names += [f"{p.name}=..." for p in self.definition.described if p.is_keyword]
         raise TypeError(
             f"kernel '{self.__name__}': a launch is part of the definition, grid= and block= of "
             f"cuda_kernel: call it as {self.__name__}({', '.join(names)})"
@@ -125,7 +128,8 @@ class CudaKernel:
         """Calls the kernel.
 
         Args:
-            *inputs: an array for each input, in the kernel's order.
+            *inputs: an array for each input, in the kernel's order. ``None`` is a null pointer; so
+                are the last ones that a call leaves out, if the source gives them ``nullptr``.
             **keywords: a value for each by-value parameter that ``values=`` does not give. One that
                 Python cannot name is given as ``kernel(x, **{"lambda": 0.1})``.
 
@@ -141,9 +145,14 @@ class CudaKernel:
             if (kernel := self.current()) is not self:
                 return kernel(*inputs, **keywords)
             definition = self.definition
+            given: Sequence[Any] = inputs
+            if len(inputs) != self._input_count:
+                given = absent.completed(definition, inputs)
+            if any(x is None for x in given):
+                return self._call_without(given, keywords)
             arrays = [
                 x if isinstance(x, jax.Array) else arguments.as_array(x, definition.where(i))
-                for i, x in enumerate(inputs)
+                for i, x in enumerate(given)
             ]
             shapes = tuple((x.shape, x.dtype) for x in arrays)
             if not keywords.keys() <= definition.value_names:
@@ -160,6 +169,21 @@ class CudaKernel:
         except Exception as error:
             shorten(error)
             raise
+
+    def _call_without(self, inputs: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
+        """Calls a copy of the kernel that has null pointers for what is ``None``."""
+        definition = self.definition
+        if len(inputs) != self._input_count:
+            arguments.check_inputs(str(definition), definition.described, inputs, "")
+        positions = absent.absent_in(definition, inputs)
+        return self.without(positions)(*(x for x in inputs if x is not None), **keywords)
+
+    def _make_without(self, positions: tuple[int, ...]) -> CudaKernel:
+        definition = absent.without(self.definition, positions)
+        assert definition.original is not None
+        return CudaKernel(
+            definition, rule=self._rule and derivative_rule(self._rule, definition.original)
+        )
 
     def _specialize(
         self,
@@ -178,18 +202,18 @@ class CudaKernel:
         call = prepare(definition, arrays, keywords, observed)
         call = replace(call, max_batch_nodes=max_batch_nodes)
         if call.sharding is not None:
-            given, _ = definition.as_given(arrays)
-            sharding_rule.check(call.sharding, given, call.results, definition.title)
+            ruled = [x for x in definition.as_given(arrays)[0] if x is not None]
+            sharding_rule.check(call.sharding, ruled, call.results, definition.title)
         values = all_values(definition, arrays, keywords).values
 
         def kernel(*inputs: Any) -> Any:
             return arguments.returned(kernel_p.bind(*inputs, call=call))
 
         kernel.__name__ = kernel.__qualname__ = definition.title
-        ruled = with_derivative(kernel, definition, self._rule, call, values)
+        differentiable = with_derivative(kernel, definition, self._rule, call, values)
 
         def varying_alike(*inputs: Any) -> Any:
-            return ruled(*_vary_alike(inputs))
+            return differentiable(*_vary_alike(inputs))
 
         varying_alike.__name__ = varying_alike.__qualname__ = definition.title
         return jax.jit(varying_alike)
@@ -209,7 +233,7 @@ class CudaKernel:
     def _make_loading(self, loads: traced_values.Loads) -> CudaKernel:
         definition = traced_values.loading(self.definition, loads)
         assert definition.original is not None
-        rule = self._rule and traced_values.derivative_rule(self._rule, definition.original)
+        rule = self._rule and derivative_rule(self._rule, definition.original)
         return CudaKernel(definition, rule=rule)
 
     # ------------------------------------------------------------------ derivatives
@@ -247,6 +271,7 @@ class CudaKernel:
         self._rule = rule
         self._specialized.cache_clear()
         self._loading.cache_clear()
+        self.without.cache_clear()
         if self._latest is not None:
             self._latest[1]._set_rule(rule)
 

@@ -26,10 +26,10 @@ from jax_graphenc.calls.call import (
     Reference,
 )
 from jax_graphenc.calls.parameters import Parameter, hidden_pointers
-from jax_graphenc.calls.values import Keywords, pack
+from jax_graphenc.calls.values import Keywords, dtype_of_value, pack
 from jax_graphenc.kernels import shape_functions
 from jax_graphenc.kernels.definition import Definition, Launch
-from jax_graphenc.signature.types import element_of
+from jax_graphenc.signature.layouts import Struct
 
 
 def prepare(
@@ -59,7 +59,7 @@ def prepare(
     dtypes = [dtype for _, dtype in arrays]
     functions = _ShapeFunctions(definition, arrays, keywords)
     values = all_values(definition, arrays, keywords)
-    with arguments.showing_call(name, arrays, keywords.values):
+    with arguments.showing_call(name, definition.as_given(arrays)[0], keywords.values):
         check_call(definition, dtypes, values.values)
     spelled, parameters = definition.spelled(dtypes), definition.parameters(dtypes)
     inputs = dict(zip((p.name for p in parameters if p.is_input), arrays, strict=True))
@@ -68,7 +68,17 @@ def prepare(
         out_shape = functions.evaluate("out_shape", definition.out_shape, where, values)
     results = arguments.results(spelled, parameters, out_shape, inputs, name)
     outputs = zip((p.name for p in parameters if p.role in ("out", "inout")), results, strict=True)
-    known = {**inputs, **dict(outputs)}
+    scratch = {
+        p.name: arguments.scratch_array(
+            spelled,
+            p,
+            functions.evaluate(f"scratch[{p.name!r}]", definition.scratch[p.name], where, values),
+            name,
+        )
+        for p in parameters
+        if p.role == "scratch"
+    }
+    known = {**inputs, **dict(outputs), **scratch}
     arguments.check_vectors(spelled, parameters, known)
     vmap, rule = definition.vmap, definition.sharding_rule
     remade = vmap in _REMADE or rule is not None
@@ -87,6 +97,7 @@ def prepare(
         zero_init=tuple(definition.zero_init),
         alignment=definition.alignment,
         sharding=rule,
+        scratch=tuple(scratch.values()),
     )
 
 
@@ -183,7 +194,7 @@ class _ShapeFunctions:
                 offered[macro] = ast.literal_eval(text)
             except (SyntaxError, ValueError):
                 offered[macro] = text
-        names = [p.name for p in self.definition.shown.inputs]
+        names = [p.python_name for p in self.definition.shown.inputs]
         known = {**values, **self._traced}
         title = self.definition.title
         return shape_functions.call(title, function, names, self._inputs, known, offered, others)
@@ -203,7 +214,7 @@ class _ShapeFunctions:
         try:
             yield
         except Exception as error:
-            shapes = [(x.shape, x.dtype) for x in self._inputs]
+            shapes = [x if x is None else (x.shape, x.dtype) for x in self._inputs]
             keywords = {**self._keywords.values, **self._traced}
             note = f"{where}\n  {arguments.shown_call(self.definition.title, shapes, keywords)}"
             if self._traced:
@@ -247,21 +258,28 @@ def _bound(
     loaded = definition.loaded
     bound = []
     for p in parameters:
-        if p.role == "value":
-            element = element_of(p.type)
-            dtype = element[0] if element and element[1] == 1 else None
-            try:
-                value = pack(values[p.name], dtype, p.name, p.type, definition.title)
-            except TypeError as error:
-                hint = definition.struct_hint({p.name: values[p.name]})
-                raise TypeError(f"{error}{hint}") from None
+        if p.role == "value" and not p.is_keyword:
+            assert isinstance(p.layout, Struct)
+            bound.append(CallParameter(p.name, p.role, p.type, None, bytes(p.layout.size)))
+        elif p.role == "value":
+            dtype = dtype_of_value(p.type, p.layout)
+            value = pack(values[p.name], dtype, p.name, p.type, definition.title, p.layout)
             bound.append(CallParameter(p.name, p.role, p.type, dtype, value))
+        elif p.role == "null":
+            null = bytes(POINTER_BYTES)
+            bound.append(CallParameter(p.name, p.role, str(p), None, null, member=p.member))
         else:
             shape, dtype = arrays[p.name]
             is_loaded = p.name in loaded
             bound.append(
                 CallParameter(
-                    p.name, p.role, str(p), dtype, size=math.prod(shape), loaded=is_loaded
+                    p.name,
+                    p.role,
+                    str(p),
+                    dtype,
+                    size=math.prod(shape),
+                    loaded=is_loaded,
+                    member=p.member,
                 )
             )
     _check_bytes(definition, bound)
@@ -269,7 +287,7 @@ def _bound(
 
 
 def _check_bytes(definition: Definition, bound: Sequence[CallParameter]) -> None:
-    sizes = {p.name: len(p.value) if p.role == "value" else POINTER_BYTES for p in bound}
+    sizes = {p.name: len(p.value) or POINTER_BYTES for p in bound if p.member is None}
     if (total := sum(sizes.values())) > MAX_PARAMETER_BYTES:
         largest = max(sizes, key=lambda name: sizes[name])
         raise ValueError(

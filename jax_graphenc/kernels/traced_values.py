@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -12,13 +12,11 @@ import numpy as np
 from jax_graphenc.calls import arguments
 from jax_graphenc.calls.code import CudaSource
 from jax_graphenc.calls.values import check_loadable, traced_value_error
+from jax_graphenc.kernels.copies import copied
 from jax_graphenc.kernels.definition import Definition, Original
-from jax_graphenc.kernels.derivatives import Rule
 from jax_graphenc.kernels.prepare import check_call
 from jax_graphenc.signature.loaded import loaded_name, loaded_parameter, with_loaded_values
 from jax_graphenc.signature.types import header_of, spelling_of
-
-_Function = Callable[..., Any]
 
 Loads = tuple[tuple[str, np.dtype[Any]], ...]
 """The parameters that a copy loads and their dtypes in memory, in the kernel's order."""
@@ -38,9 +36,10 @@ def loads_of(
     Raises:
         TypeError: as a call does.
     """
-    types = {p.name: p.type for p in definition.described}
+    parameters = {p.name: p for p in definition.described}
     for name, value in traced.items():
-        check_loadable(value, types[name], name, definition.title)
+        p = parameters[name]
+        check_loadable(value, p.type, name, definition.title, p.layout)
     arrays = arguments.check_arrays([(x.shape, x.dtype) for x in inputs], definition.where)
     with arguments.showing_call(definition.title, arrays, keywords):
         dtypes = [dtype for _, dtype in arrays]
@@ -100,10 +99,8 @@ def loading(definition: Definition, loads: Loads) -> Definition:
     headers |= {*source.headers}
     pointers = [p.name for p in definition.described if p.is_input or p.name in types]
     positions = tuple(pointers.index(name) for name in types)
-    original = Original(definition, tuple(types), positions)
-    vmap, reference = definition.vmap, definition.reference
-    return replace(
-        definition,
+    return copied(
+        Original(definition, tuple(types), positions),
         name=loaded_name(definition.name, types),
         code=CudaSource(replace(source, text=text, headers=tuple(sorted(headers)))),
         params={
@@ -113,61 +110,5 @@ def loading(definition: Definition, loads: Loads) -> Definition:
             for name, text in definition.params.items()
         },
         values={name: x for name, x in definition.defaults.items() if name not in types},
-        reference=reference and _AsKeywords(reference, original),
-        vmap=_batching_rule(vmap, original) if callable(vmap) else vmap,
         sharding=definition.sharding_rule,
-        original=original,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _AsKeywords:
-    """A function of the user's inputs and keywords, as one of a copy's operands."""
-
-    function: _Function
-    original: Original
-
-    def __call__(self, *operands: Any, **keywords: Any) -> Any:
-        inputs, values = self.original.split(operands)
-        return self.function(*inputs, **keywords, **values)
-
-
-def _batching_rule(rule: _Function, original: Original) -> _Function:
-    """A batching rule of the user's, for a copy's operands."""
-
-    def wrapped(axis_size: int, in_batched: Sequence[bool], *operands: Any, **keywords: Any) -> Any:
-        flags, by_name = original.split(in_batched)
-        inputs, values = original.split(operands)
-        if batched := [name for name, flag in by_name.items() if flag]:
-            raise TypeError(
-                f"'{batched[0]}' is passed by value and differs from element to element of the "
-                "batch, which a batching rule of your own does not see: take it by pointer"
-            )
-        return rule(axis_size, flags, *inputs, **keywords, **values)
-
-    return wrapped
-
-
-def derivative_rule(rule: Rule, original: Original) -> Rule:
-    """A derivative rule of the user's, for a copy's operands."""
-    if len(rule) == 1:
-
-        def jvp(primals: Sequence[Any], tangents: Sequence[Any], **keywords: Any) -> Any:
-            inputs, values = original.split(primals)
-            return rule[0](tuple(inputs), tuple(original.split(tangents)[0]), **keywords, **values)
-
-        return (jvp,)
-
-    def fwd(*operands: Any, **keywords: Any) -> Any:
-        inputs, values = original.split(operands)
-        out, residuals = rule[0](*inputs, **keywords, **values)
-        return out, (residuals, values)
-
-    def bwd(kept: Any, cotangents: Any, **keywords: Any) -> Any:
-        residuals, values = kept
-        given = rule[1](residuals, cotangents, **keywords, **values)
-        if not isinstance(given, tuple | list):
-            return given  # refused where cotangents are counted
-        return tuple(original.join(given, dict.fromkeys(original.values)))
-
-    return fwd, bwd

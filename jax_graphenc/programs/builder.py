@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from jax_graphenc.calls.call import KernelCall
+from jax_graphenc.calls.call import SLOT_BYTES, KernelCall
 from jax_graphenc.programs import program
 from jax_graphenc.programs.memory_plan import Storage, ancestors, plan
 
@@ -72,14 +72,15 @@ class _Launch:
     operands: list[Value]
     outputs: list[Value]
     in_place: list[tuple[Value, Value]]  # operand, or what its output begins as; output
-    offsets: list[list[int]]  # of operands and outputs, for each element of the batch
+    scratch: list[Value]
+    offsets: list[list[int]]  # of operands, outputs and scratch, for each element of the batch
     copied: list[tuple[Value, Value]] = field(default_factory=list)  # of these, what must be
 
     def reads(self) -> Sequence[Value]:
         return [*self.operands, *(value for value, _ in self.in_place)]
 
     def writes(self) -> Sequence[Value]:
-        return self.outputs
+        return [*self.outputs, *self.scratch]
 
 
 @dataclass(slots=True, eq=False)
@@ -181,10 +182,20 @@ class ProgramBuilder:
             value.base._alignment = max(value.base._alignment, call.alignment)
         outputs = [Value(size, _alignment=call.alignment) for size in sizes]
         in_place = [(operands[i], outputs[j]) for i, j in call.aliases().items()]
-        for p, output in zip(call.outputs(), outputs, strict=True):
+        scratch = []
+        for shape, dtype in call.scratch:
+            # Each element's begins at a slot's alignment.
+            stride = -(-math.prod(shape) * dtype.itemsize // SLOT_BYTES) * SLOT_BYTES
+            scratch.append(Value(stride * len(offsets[0]), _alignment=call.alignment))
+            offsets.append([stride * i for i in range(len(offsets[0]))])
+        written = zip(
+            (*call.outputs(), *call.scratch_parameters()), (*outputs, *scratch), strict=True
+        )
+        for p, value in written:
             if p.name in call.zero_init:
-                in_place.append((self.fill(b"\0", output.bytes), output))
-        self._operations.append(_Launch(call, kernel, operands, outputs, in_place, offsets))
+                in_place.append((self.fill(b"\0", value.bytes), value))
+        launch = _Launch(call, kernel, operands, outputs, in_place, scratch, offsets)
+        self._operations.append(launch)
         return outputs
 
     def _aligned(self, value: Value, alignment: int) -> Value:
@@ -387,28 +398,32 @@ def _launches(launch: _Launch, buffer: _Locate) -> Iterator[program.Node]:
     call = launch.call
     # One per parameter that is no value: its memory, bytes of an element, and where each begins.
     places: list[tuple[program.Buffer, int, list[int]]] = []
-    arrays = [*launch.operands, *launch.outputs]
-    elements = call.batch_elements()
+    arrays = [*launch.operands, *launch.outputs, *launch.scratch]
+    sizes = [x.bytes // n for x, n in zip(arrays, call.batch_elements(), strict=False)]
+    sizes += [math.prod(shape) * dtype.itemsize for shape, dtype in call.scratch]
     operand = 0
     output = len(launch.operands)
+    scratch = output + len(launch.outputs)
     for p in call.parameters:
-        if p.role == "value":
+        if not p.has_array:
             continue
-        which = operand if p.role == "in" else output
-        whole = buffer(arrays[which])
-        places.append((whole, whole.bytes // elements[which], launch.offsets[which]))
+        which = operand if p.role == "in" else scratch if p.role == "scratch" else output
+        places.append((buffer(arrays[which]), sizes[which], launch.offsets[which]))
         operand += p.role in ("in", "inout")
         output += p.role in ("out", "inout")
+        scratch += p.role == "scratch"
     for element in range(len(launch.offsets[0])):
         pointers = iter(places)
         bindings: list[program.Buffer | bytes] = []
+        members: list[program.Buffer | bytes] = []
         for p in call.parameters:
-            if p.role == "value":
-                bindings.append(p.value)
-            else:
+            if p.has_array:
                 whole, size, offsets = next(pointers)
                 at = whole.offset + offsets[element]
-                bindings.append(program.Buffer(whole.side, whole.index, at, size))
+                bound = program.Buffer(whole.side, whole.index, at, size)
+                (members if p.member else bindings).append(bound)
+            elif p.member is None:
+                bindings.append(p.value)
         yield program.Node(
             launch.kernel,
             call.grid,
@@ -416,7 +431,7 @@ def _launches(launch: _Launch, buffer: _Locate) -> Iterator[program.Node]:
             call.cluster,
             call.shared_bytes,
             call.cooperative,
-            tuple(bindings),
+            (*bindings, *members),
         )
 
 

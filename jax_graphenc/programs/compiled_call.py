@@ -65,27 +65,43 @@ def _compile(call: KernelCall, architectures: Sequence[str]) -> program.Kernel:
         image,
         entry.symbol if entry else call.expression,
         call.label,
-        tuple(_parameter(call, p) for p in call.parameters),
+        tuple(_parameter(call, p) for p in call.parameters if p.member is None),
+        _members(call),
     )
 
 
 def _parameter(call: KernelCall, p: CallParameter) -> program.Parameter:
-    pointer = p.role != "value"
+    size = POINTER_BYTES if p.has_array else len(p.value)
+    return program.Parameter(p.name, p.has_array, *_access(call, p), size)
+
+
+def _members(call: KernelCall) -> tuple[program.Member, ...]:
+    """The pointers in structs, of which an absent one is null in the struct's bytes."""
+    places = [p.name for p in call.parameters if p.member is None]
+    return tuple(
+        program.Member(places.index(p.member.of), p.member.offset, p.name, *_access(call, p))
+        for p in call.parameters
+        if p.member is not None and p.has_array
+    )
+
+
+def _access(call: KernelCall, p: CallParameter) -> tuple[bool, bool]:
+    """Whether the kernel reads and writes a parameter's memory."""
     # What is zeroed beforehand is read: the kernel adds to it.
     reads = p.role in ("in", "inout") or p.name in call.zero_init
-    size = POINTER_BYTES if pointer else len(p.value)
-    return program.Parameter(p.name, pointer, reads, p.role in ("out", "inout"), size)
+    return reads, p.role in ("out", "inout", "scratch")
 
 
 def _check_entry(call: KernelCall, entry: Entry) -> None:
     """Holds the call against what the compiler says, which sees through every typedef."""
-    if len(entry.types) != len(call.parameters):
+    parameters = [p for p in call.parameters if p.member is None]
+    if len(entry.types) != len(parameters):
         raise TypeError(
             f"kernel '{call.label}' has {len(entry.types)} parameters for the compiler "
-            f"({', '.join(entry.types)}) and {len(call.parameters)} for the call: describe all "
+            f"({', '.join(entry.types)}) and {len(parameters)} for the call: describe all "
             "of them with params="
         )
-    for i, (p, seen) in enumerate(zip(call.parameters, entry.types, strict=True)):
+    for i, (p, seen) in enumerate(zip(parameters, entry.types, strict=True)):
         pointer = seen.endswith("*")
         if pointer != (p.role != "value"):
             suggestion = f"params={{'{p.name}': '{seen}'}}"
@@ -119,7 +135,7 @@ def _check_pointee(call: KernelCall, p: CallParameter, seen: str) -> None:
             f"kernel '{call.label}': parameter '{p.name}' points to {pointee} for the compiler, "
             f"{of} elements of {p.dtype} each; the array's size, {p.size}, is no multiple of {of}"
         )
-    if _CONST.search(seen) and p.role in ("out", "inout"):
+    if _CONST.search(seen) and p.role in ("out", "inout", "scratch"):
         raise TypeError(
             f"kernel '{call.label}': parameter '{p.name}' is {seen} for the compiler, which "
             f"cannot be written, and '{p.role}' in the call: say 'in' in params=, or drop the const"

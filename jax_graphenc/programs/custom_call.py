@@ -17,8 +17,9 @@ from jax_graphenc.calls.call import KernelCall
 from jax_graphenc.programs import program
 from jax_graphenc.programs.builder import ProgramBuilder
 
-PROGRAM = "jax_graphenc.program.v1"
-UNCAPTURED_PROGRAM = "jax_graphenc.uncaptured_program.v1"
+PROGRAM = "jax_graphenc.program"
+UNCAPTURED_PROGRAM = "jax_graphenc.uncaptured_program"
+"""Names of the custom call, without the version of the program's format."""
 
 # Measured on an H200 (benchmarks/run.py threshold): where addresses repeat, XLA's command
 # buffers cost a program less host time; where they move, each capture that is made anew costs it
@@ -36,7 +37,8 @@ def export_checks() -> list[jax.export.DisabledSafetyCheck]:
         A check to disable for each of the package's custom calls.
     """
     check = jax.export.DisabledSafetyCheck.custom_call
-    return [check(PROGRAM), check(UNCAPTURED_PROGRAM)]
+    versions = range(1, _core.PROGRAM_VERSION + 1)
+    return [check(f"{name}.v{n}") for n in versions for name in (PROGRAM, UNCAPTURED_PROGRAM)]
 
 
 def register_targets() -> None:
@@ -61,8 +63,17 @@ def program_of(
 
 
 def stays_out(made: program.Program) -> bool:
-    """Whether a program leaves XLA's command buffers: by the option, or since ours are better."""
-    return len(made.nodes) >= _UNCAPTURED_NODES or not current_options().use_command_buffers
+    """Whether a program leaves XLA's command buffers.
+
+    By the option; if it is large, since our encoder replays it better; and if kernels write
+    variables of a module, since XLA does not know that two such programs need an order.
+    """
+    images = {node.kernel.image for node in made.nodes if isinstance(node, program.Node)}
+    return (
+        len(made.nodes) >= _UNCAPTURED_NODES
+        or not current_options().use_command_buffers
+        or any(map(_core.has_variables, images))
+    )
 
 
 def emit(
@@ -73,8 +84,9 @@ def emit(
     uncaptured: bool,
 ) -> Sequence[Any]:
     """Emits the custom call that carries a program; its scratch memory is no result of this."""
+    name = UNCAPTURED_PROGRAM if uncaptured else PROGRAM
     rule = jax.ffi.ffi_lowering(
-        UNCAPTURED_PROGRAM if uncaptured else PROGRAM, operand_output_aliases=dict(made.aliases)
+        f"{name}.v{made.version}", operand_output_aliases=dict(made.aliases)
     )
     avals_out: list[Any] = list(ctx.avals_out)
     if made.scratch is not None:

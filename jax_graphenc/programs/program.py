@@ -6,7 +6,6 @@ import struct
 from dataclasses import dataclass, field
 from typing import Literal
 
-from jax_graphenc import _core
 from jax_graphenc.base.shapes import Dim3
 
 
@@ -29,13 +28,40 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
+class Member:
+    """A pointer in a parameter that is passed by value: a member of a struct.
+
+    Attributes:
+        parameter: the place of the struct among the kernel's parameters.
+        offset: in the struct, in bytes.
+        name: as the user's source calls it: ``p.x``.
+        reads, writes: what the kernel does with the memory.
+    """
+
+    parameter: int
+    offset: int
+    name: str
+    reads: bool
+    writes: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Kernel:
-    """A function of an image. ``label`` is the name that the user knows it by."""
+    """A function of an image.
+
+    Attributes:
+        image: the image.
+        symbol: the function's name there.
+        label: the name that the user knows it by.
+        parameters: in the kernel's order.
+        members: pointers in by-value parameters, in the order of these and of their offsets.
+    """
 
     image: bytes = field(repr=False)
     symbol: str
     label: str
     parameters: tuple[Parameter, ...]
+    members: tuple[Member, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +76,10 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One launch of a kernel; ``bindings`` has a buffer or the value's bytes per parameter."""
+    """One launch of a kernel.
+
+    ``bindings`` has a buffer or the value's bytes per parameter, then a buffer per member.
+    """
 
     kernel: Kernel
     grid: Dim3
@@ -102,12 +131,18 @@ class Program:
         """One short line, as jaxprs show it."""
         return f"<program {self.name}, nodes: {len(self.nodes)}>"
 
+    @property
+    def version(self) -> int:
+        """The oldest version of the format that can hold it."""
+        members = (node.kernel.members for node in self.nodes if isinstance(node, Node))
+        return 2 if any(members) else 1
+
     def encode(self) -> bytes:
         """The program as bytes, the same for equal programs in every process."""
-        kernels = _Kernels()
+        kernels = _Kernels(self.version)
         nodes = _encode_nodes(self.nodes, kernels)
         argument_of = {result: argument for argument, result in self.aliases}
-        out = [b"JGEP", _U32.pack(_core.PROGRAM_VERSION), _string(self.name)]
+        out = [b"JGEP", _U32.pack(self.version), _string(self.name)]
         out.append(struct.pack(f"<I{len(self.arguments)}Q", len(self.arguments), *self.arguments))
         out.append(_U32.pack(len(self.results)))
         for i, size in enumerate(self.results):
@@ -128,7 +163,8 @@ _POINTER = struct.Struct("<BIQQ")
 class _Kernels:
     """Numbers kernels as they are met, equal ones alike, and their images."""
 
-    def __init__(self) -> None:
+    def __init__(self, version: int) -> None:
+        self._version = version
         self._numbers: dict[Kernel, int] = {}
         self._images: dict[bytes, int] = {}
         # A kernel is hashed whole, and mostly the same object is met again.
@@ -154,6 +190,11 @@ class _Kernels:
             for p in kernel.parameters:
                 out.append(_string(p.name))
                 out.append(struct.pack("<BBI", p.pointer, p.reads | p.writes << 1, p.size))
+            if self._version > 1:
+                out.append(_U32.pack(len(kernel.members)))
+                for m in kernel.members:
+                    out += [struct.pack("<II", m.parameter, m.offset), _string(m.name)]
+                    out.append(struct.pack("<B", m.reads | m.writes << 1))
         return out
 
 

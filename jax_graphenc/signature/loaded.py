@@ -29,9 +29,9 @@ def loaded_parameter(name: str) -> str:
 def with_loaded_values(source: str, expression: str, types: Mapping[str, str], line: int) -> str:
     """Adds to a source a copy of a kernel that takes pointers to some of its by-value parameters.
 
-    Behind ``void f(float* x, float a) { BODY }`` it puts
-    ``void f_loads_a(float* x, const float* a_at) { float a = *a_at; BODY }``: the value comes from
-    memory, and the body stays as it is.
+    Behind ``void f(T* x, float a) { BODY }`` it puts
+    ``void f_loads_a(T* x, const float* a_at) { float a = (float)*a_at; BODY }``: the value comes
+    from memory, and the body stays as it is.
 
     Args:
         source: CUDA C++ text.
@@ -104,7 +104,13 @@ def _copy(
         pointer = loaded_parameter(parameter)
         declared = f"const {stored}* {pointer}".encode()
         edits.append((node.start_byte, node.end_byte, declared))
-        loads += b" %s %s = *%s;" % (kind, parameter.encode(), pointer.encode())
+        # No integer becomes an enumeration unless it is told to.
+        loads += b" %s %s = (%s)*%s;" % (kind, parameter.encode(), kind, pointer.encode())
+    # A pointer has no default, so neither may those in front of it.
+    for node in parameters.named_children:
+        inner = node.child_by_field_name("declarator")
+        if node.type == "optional_parameter_declaration" and _names(node) not in types and inner:
+            edits.append((inner.end_byte, node.end_byte, b""))
     edits.append((body.start_byte + 1, body.start_byte + 1, loads))
     out, at = b"", whole.start_byte
     for start, end, text in sorted(edits):
@@ -115,6 +121,7 @@ def _copy(
 
 def _names(parameter: Node) -> str | None:
     declarator = parameter.child_by_field_name("declarator")
-    if parameter.type != "parameter_declaration" or declarator is None:
+    kinds = ("parameter_declaration", "optional_parameter_declaration")
+    if parameter.type not in kinds or declarator is None:
         return None
     return text_of(declarator) if declarator.type == "identifier" else None

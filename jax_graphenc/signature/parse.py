@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
+
+from jax_graphenc.signature.constants import NotConstantError
+from jax_graphenc.signature.layouts import Enum, Layout
 from jax_graphenc.signature.refusals import no_such_instance, not_found, problem_of
-from jax_graphenc.signature.resolve import split_template, substitute
-from jax_graphenc.signature.signature import Parameter, Signature
-from jax_graphenc.signature.types import canonical
+from jax_graphenc.signature.resolve import parse_type, split_template, substitute
+from jax_graphenc.signature.signature import Default, Parameter, Signature
+from jax_graphenc.signature.types import canonical, dtype_of
 from jax_graphenc.signature.unit import read_unit
-from jax_graphenc.signature.written import Unit, WrittenKernel
+from jax_graphenc.signature.written import Unit, WrittenKernel, WrittenParameter
 
 
 def parse_signature(
@@ -48,7 +52,7 @@ def parse_signature(
     kernel = _the_one(found, unit, path, arguments, filename)
     bindings = _bind(kernel, arguments or (), f"{filename}:{kernel.line}: `{name.strip()}`")
     for parameter in kernel.parameters:
-        type_id = unit.aliases.resolve(parameter.type, kernel.scope, bindings)
+        type_id = unit.declared.aliases.resolve(parameter.type, kernel.scope, bindings)
         if problem := problem_of(parameter, type_id):
             raise TypeError(
                 f"{filename}:{parameter.line}: `{path}` takes {problem}. Or describe all of its "
@@ -85,6 +89,24 @@ def _the_one(
             f"{filename}: `{path}` is overloaded ({listing}): give each kernel a name of its own"
         )
     return kernels[0]
+
+
+def layout_of(
+    source: str,
+    spelling: str,
+    *,
+    defines: Mapping[str, str] = {},
+    filename: str = "<source>",
+    line: int = 1,
+) -> Layout | None:
+    """The layout of a by-value type, where a source declares it.
+
+    Raises:
+      ValueError: if the source cannot be preprocessed.
+    """
+    declared = read_unit(source, tuple(sorted(defines.items())), filename, line).declared
+    base = declared.aliases.resolve(parse_type(spelling), (), {}).base
+    return None if dtype_of(base) is not None else declared.layout(base, ())
 
 
 def list_kernels(
@@ -139,18 +161,62 @@ def _bind(kernel: WrittenKernel, arguments: tuple[str, ...], where: str) -> dict
     return bindings
 
 
+def _default(
+    parameter: WrittenParameter,
+    spelling: str,
+    layout: Layout | None,
+    kernel: WrittenKernel,
+    unit: Unit,
+    bindings: Mapping[str, str],
+) -> Default | None:
+    """The default argument of a by-value parameter."""
+    text = parameter.default
+    if text is None:
+        return None
+    try:
+        value = unit.declared.value(substitute(text, bindings), kernel.scope)
+    except NotConstantError:
+        return Default(text)
+    dtype = dtype_of(spelling)
+    is_number = dtype is not None or isinstance(layout, Enum) or "{" in spelling
+    if value is None or not is_number:
+        return Default(text)
+    return Default(text, True, _converted(value, dtype))
+
+
+def _converted(value: Any, dtype: np.dtype[Any] | None) -> bool | int | float:
+    """A constant as C++ converts it to a parameter's type, as a Python number."""
+    kind = dtype.kind if dtype else ""
+    if kind == "b":
+        return bool(value)
+    if dtype and kind in "iu":
+        return int(value) % 2 ** (8 * dtype.itemsize) if kind == "u" else int(value)
+    if isinstance(value, np.float32):
+        # As it is written, where the parameter has no more bits.
+        return float(value if dtype == np.float64 else str(value))
+    number: bool | int | float = value
+    return number
+
+
 def _signature(
     kernel: WrittenKernel, unit: Unit, name: str | None = None, bindings: Mapping[str, str] = {}
 ) -> Signature:
     parameters = []
     for parameter in kernel.parameters:
-        type_id = unit.aliases.resolve(parameter.type, kernel.scope, bindings)
+        type_id = unit.declared.aliases.resolve(parameter.type, kernel.scope, bindings)
         if type_id.is_pointer:
             role: Literal["in", "out"] = "in" if type_id.const else "out"
-            resolved = Parameter(parameter.name, type_id.base, role, type_id.const, True)
+            text = parameter.default
+            null = Default(text, text in ("nullptr", "NULL", "0")) if text else None
+            resolved = Parameter(
+                parameter.name, type_id.base, role, type_id.const, True, default=null
+            )
         else:
             spelling = type_id.decayed()
-            resolved = Parameter(parameter.name, spelling, "value", False, False)
+            known = dtype_of(spelling) is not None
+            layout = None if known else unit.declared.layout(spelling, kernel.scope)
+            default = _default(parameter, spelling, layout, kernel, unit, bindings)
+            resolved = Parameter(parameter.name, spelling, "value", False, False, layout, default)
         parameters.append(resolved)
     return Signature(
         name or kernel.name,

@@ -30,11 +30,11 @@ _NOISE = re.compile(
 )
 
 
-def blank(source: bytes) -> bytes:
+def blank(source: bytes, kinds: tuple[str, ...] = ("comment", "call", "word")) -> bytes:
     """The source with comments and attributes as spaces, every other byte where it was."""
     out = bytearray(source)
     for match in _NOISE.finditer(source):
-        if match.lastgroup in ("comment", "call", "word"):
+        if match.lastgroup in kinds:
             end = (match["call"] and _closing(source, match.end())) or match.end()
             out[match.start() : end] = re.sub(rb"[^\n]", b" ", source[match.start() : end])
     return bytes(out)

@@ -5,6 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from jax_graphenc.signature.layouts import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Default:
+    """A default argument: its text, and its value where that is known here."""
+
+    text: str
+    known: bool = False
+    value: bool | int | float | None = None
+
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
@@ -16,6 +27,8 @@ class Parameter:
       role: `in` for a pointer to const, `out` for another pointer, `value` for the rest.
       const: whether what a pointer points to is const; False for a value.
       pointer: whether it is a pointer.
+      layout: of a value whose type the source declares.
+      default: its default argument.
     """
 
     name: str
@@ -23,6 +36,8 @@ class Parameter:
     role: Literal["in", "out", "value"]
     const: bool
     pointer: bool
+    layout: Layout | None = None
+    default: Default | None = None
 
     def __str__(self) -> str:
         """The parameter as C++ declares it."""

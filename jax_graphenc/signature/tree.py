@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def captured(code: bytes) -> dict[str, list[Node]]:
-    """The declarators of functions and the aliases in a source, as ``function`` and ``alias``."""
+    """What a source declares, by kind: function (its declarator), alias, enum, struct, variable."""
     from tree_sitter import QueryCursor
 
     return QueryCursor(_query()).captures(root_of(code))
@@ -48,7 +48,10 @@ def _query() -> Query:
     return Query(
         _language(),
         "(function_declarator parameters: (parameter_list)) @function "
-        "[(alias_declaration) (type_definition) (using_declaration)] @alias",
+        "[(alias_declaration) (type_definition) (using_declaration)] @alias "
+        "(enum_specifier body: (enumerator_list)) @enum "
+        "[(struct_specifier body: (_)) (class_specifier body: (_))] @struct "
+        "(declaration declarator: (init_declarator)) @variable",
     )
 
 

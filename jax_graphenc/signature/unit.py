@@ -1,4 +1,4 @@
-"""The kernels and type aliases that a source declares, as written."""
+"""The kernels, types and constants that a source declares, as written."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from jax_graphenc.signature.declarators import before, declared_by
+from jax_graphenc.signature.declared import Declared
 from jax_graphenc.signature.preprocess import blank, preprocess
 from jax_graphenc.signature.resolve import Alias, Aliases, TypeId, parse_type, split_template
 from jax_graphenc.signature.tree import captured, enclosing, text_of
@@ -36,16 +38,30 @@ def read_unit(
         raise ValueError(f"{filename}: cannot be preprocessed: {error!r}") from error
     code = blank(text.encode("utf-8", "replace"))
     captures = captured(code)
-    aliases = Aliases()
+    declared = Declared()
+    aliases = declared.aliases
     for node in captures.get("alias", ()):
         if enclosing(node, "compound_statement") is None:
             aliases.by_name.update(_aliases(node))
+    attributed = blank(text.encode("utf-8", "replace"), ("comment",))
+    types = [node for kind in ("variable", "enum", "struct") for node in captures.get(kind, ())]
+    for node in sorted(types, key=lambda node: node.start_byte):
+        if enclosing(node, "compound_statement") is not None:
+            continue
+        context = _context(node)
+        if node.type == "enum_specifier":
+            declared.add_enum(node, context.scope)
+        elif node.type == "declaration":
+            declared.add_constant(node, context.scope)
+        else:
+            template = tuple(p.name for p in _template_parameters(context.template))
+            declared.add_struct(node, context.scope, template, attributed)
     kernels = [
         kernel
         for node in sorted(captures.get("function", ()), key=lambda node: node.start_byte)
         if (kernel := _kernel(node, code, lines))
     ]
-    return Unit(_merged(kernels, aliases), aliases)
+    return Unit(_merged(kernels, aliases), declared)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +109,9 @@ def _aliases(node: Node) -> Iterator[tuple[str, Alias]]:
         kind = node.child_by_field_name("type")
         declarators = node.children_by_field_name("declarator")
         if kind and kind.child_by_field_name("body") is None and declarators:
-            base = parse_type(_before(node, declarators[0], skip="typedef"))
+            base = parse_type(before(node, declarators[0], skip="typedef"))
             for declarator in declarators:
-                name, levels = _declarator(declarator)
+                name, levels = declared_by(declarator)
                 declared.append((name, base.around(levels, const=False)))
     parameters = tuple(p.name for p in _template_parameters(context.template))
     for name, type_id in declared:
@@ -146,49 +162,15 @@ def _kernel(declarator: Node, code: bytes, lines: list[int]) -> WrittenKernel | 
 def _parameters(nodes: list[Node], lines: list[int]) -> Iterator[WrittenParameter]:
     for node in nodes:
         declarator = node.child_by_field_name("declarator")
-        name, levels = _declarator(declarator)
-        base = parse_type(_before(node, declarator))
+        name, levels = declared_by(declarator)
+        base = parse_type(before(node, declarator))
         if node.type not in ("parameter_declaration", "optional_parameter_declaration"):
             levels = levels if "..." in levels else (*levels, "...")
         type_id = base.around(levels, const=False)
         if type_id == TypeId("void") and not name and len(nodes) == 1:
             return
-        yield WrittenParameter(name, type_id, lines[node.start_point[0]])
-
-
-def _before(node: Node, declarator: Node | None, skip: str = "") -> str:
-    """The text of a declaration's type: all that stands before its declarator."""
-    end = declarator.start_byte if declarator else node.end_byte
-    return " ".join(
-        text_of(child)
-        for child in node.children
-        if child.end_byte <= end
-        and child.type not in (skip, ";", "attribute_declaration", "attribute_specifier")
-    )
-
-
-def _declarator(node: Node | None) -> tuple[str, tuple[str, ...]]:
-    """The name that a declarator declares, or "", and its levels from the base outwards."""
-    levels: list[str] = []
-    while node is not None:
-        kind = node.type.removeprefix("abstract_")
-        if kind == "pointer_declarator":
-            constant = any(text_of(c) == "const" for c in node.children)
-            levels.append("*const" if constant else "*")
-        elif kind == "array_declarator":
-            levels.append("[]")
-        elif kind == "reference_declarator":
-            levels.append("&&" if any(c.type == "&&" for c in node.children) else "&")
-        elif kind == "function_declarator":
-            levels.append("()")
-        elif kind == "variadic_declarator":
-            levels.append("...")
-        elif kind not in ("parenthesized_declarator", "attributed_declarator"):
-            return text_of(node), tuple(levels)
-        node = node.child_by_field_name("declarator") or next(
-            (c for c in node.named_children if c.type.endswith(("declarator", "identifier"))), None
-        )
-    return "", tuple(levels)
+        default = text_of(node.child_by_field_name("default_value")).strip() or None
+        yield WrittenParameter(name, type_id, lines[node.start_point[0]], default)
 
 
 def _template_parameters(node: Node | None) -> tuple[TemplateParameter, ...]:
@@ -201,7 +183,7 @@ def _template_parameters(node: Node | None) -> tuple[TemplateParameter, ...]:
             and "type_parameter" not in child.type
             and (child.type != "template_template_parameter_declaration")
         ):
-            name = _declarator(declarator)[0]
+            name = declared_by(declarator)[0]
         else:
             words = re.findall(r"\w+", head.rpartition(">")[2])
             name = words[1] if len(words) > 1 else ""
@@ -238,7 +220,7 @@ def _errors(node: Node) -> Iterator[Node]:
         node = pending.pop()
         if node.is_error or node.is_missing:
             yield node
-        elif node.has_error:
+        elif node.has_error and node.type != "compound_literal_expression":  # as in `P p = {}`
             pending += reversed(node.children)
 
 
@@ -253,9 +235,18 @@ def _merged(kernels: list[WrittenKernel], aliases: Aliases) -> tuple[WrittenKern
         key = (kernel.name, types, len(kernel.template), kernel.specialization, kernel.error)
         first = merged.get(key, kernel)
         kept = kernel if kernel.is_definition else first
-        template = tuple(  # the defaults of template parameters may stand on either
+        template = tuple(  # defaults may stand on either
             replace(p, default=p.default or q.default or r.default)
             for p, q, r in zip(kept.template, first.template, kernel.template, strict=True)
         )
-        merged[key] = replace(kept, template=template, extern_c=first.extern_c or kernel.extern_c)
+        parameters = tuple(
+            replace(p, default=p.default or q.default or r.default)
+            for p, q, r in zip(kept.parameters, first.parameters, kernel.parameters, strict=True)
+        )
+        merged[key] = replace(
+            kept,
+            template=template,
+            parameters=parameters,
+            extern_c=first.extern_c or kernel.extern_c,
+        )
     return tuple(sorted(merged.values(), key=lambda kernel: kernel.line))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from jax_graphenc.signature.resolve import Aliases, TypeId
+from jax_graphenc.signature.declared import Declared
+from jax_graphenc.signature.resolve import TypeId
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +15,7 @@ class WrittenParameter:
     name: str
     type: TypeId  # as written
     line: int
+    default: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,4 +59,4 @@ class Unit:
     """What one source declares."""
 
     kernels: tuple[WrittenKernel, ...]
-    aliases: Aliases
+    declared: Declared

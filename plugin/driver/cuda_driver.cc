@@ -6,10 +6,12 @@
 #include <atomic>
 #include <memory>
 
+#include "driver/fork.h"
+
 namespace jge {
 namespace {
 
-std::atomic<bool> opened{false};
+std::atomic<int> opened_at{-1};  // the fork_depth() of the process that did
 
 std::string version_text(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
@@ -54,7 +56,9 @@ std::string load(Driver& table) {
     const char* name = nullptr;
     table.cuGetErrorName(result, &name);
     return std::string("the NVIDIA driver was found but cuInit failed with ") +
-           (name ? name : std::to_string(result).c_str()) + ": is a GPU visible to this process?";
+           (name ? name : std::to_string(result).c_str()) +
+           (fork_depth() > 0 ? ": CUDA cannot be used after os.fork() in a process that used it"
+                             : ": is a GPU visible to this process?");
   }
   return "";
 }
@@ -64,7 +68,7 @@ std::string load(Driver& table) {
 const CudaDriver& cuda_driver() {
   // Never freed: other threads may still call the driver while the process exits.
   static const CudaDriver* const driver = [] {
-    opened = true;
+    opened_at = static_cast<int>(fork_depth());
     auto table = std::make_unique<Driver>();
     table->name = "cuda";
     auto* result = new CudaDriver();
@@ -75,6 +79,10 @@ const CudaDriver& cuda_driver() {
   return *driver;
 }
 
-bool cuda_driver_was_opened() { return opened; }
+bool cuda_driver_was_opened() { return opened_at >= 0; }
+
+bool cuda_driver_is_a_parents() {
+  return cuda_driver_was_opened() && opened_at != static_cast<int>(fork_depth());
+}
 
 }  // namespace jge

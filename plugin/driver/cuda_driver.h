@@ -16,7 +16,10 @@ struct CudaDriver {
 // Opens libcuda.so.1 and calls cuInit at the first call, from any thread; never at import.
 const CudaDriver& cuda_driver();
 
-// Whether cuda_driver() has been called, for tests that nothing did.
+// Whether cuda_driver() has been called, here or in a process that this one was forked from.
 bool cuda_driver_was_opened();
+
+// Whether such a process did: CUDA cannot be used here then.
+bool cuda_driver_is_a_parents();
 
 }  // namespace jge

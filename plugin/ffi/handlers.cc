@@ -2,13 +2,16 @@
 #include "ffi/handlers.h"
 
 #include <atomic>
+#include <iterator>
 #include <memory>
 #include <new>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/base/error.h"
 #include "core/base/kept_vector.h"
+#include "core/program/program.h"
 #include "core/run/runtime.h"
 #include "xla/ffi/api/ffi.h"
 
@@ -196,19 +199,27 @@ FfiTarget target(const char* name) {
           reinterpret_cast<void*>(&with_state_type<Platform, execute>)};
 }
 
-// The names carry a version: a saved program must meet the handler that it was made for.
-constexpr const char* kProgram = "jax_graphenc.program.v1";
-constexpr const char* kUncaptured = "jax_graphenc.uncaptured_program.v1";
+// The names carry the program's version, so that a package that cannot read a saved program does
+// not know its name.
+constexpr std::pair<const char*, const char*> kNames[] = {
+    {"jax_graphenc.program.v1", "jax_graphenc.uncaptured_program.v1"},
+    {"jax_graphenc.program.v2", "jax_graphenc.uncaptured_program.v2"},
+};
+static_assert(std::size(kNames) == kProgramVersion);
 
 }  // namespace
 
 std::span<const FfiTarget> ffi_targets() {
-  static const FfiTarget targets[] = {
-      target<Cpu, kInstantiateCpu, kExecuteCpu>(kProgram),
-      target<Cpu, kInstantiateCpu, kExecuteCpu>(kUncaptured),
-      target<Cuda, kInstantiateCuda, kExecuteCuda>(kProgram),
-      target<Cuda, kInstantiateCuda, kExecuteCudaUncaptured>(kUncaptured),
-  };
+  static const std::vector<FfiTarget> targets = [] {
+    std::vector<FfiTarget> made;
+    for (const auto& [program, uncaptured] : kNames) {
+      made.push_back(target<Cpu, kInstantiateCpu, kExecuteCpu>(program));
+      made.push_back(target<Cpu, kInstantiateCpu, kExecuteCpu>(uncaptured));
+      made.push_back(target<Cuda, kInstantiateCuda, kExecuteCuda>(program));
+      made.push_back(target<Cuda, kInstantiateCuda, kExecuteCudaUncaptured>(uncaptured));
+    }
+    return made;
+  }();
   return targets;
 }
 

@@ -7,10 +7,10 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -22,9 +22,9 @@
 #include "core/run/encoder.h"
 #include "core/run/program_on_devices.h"
 #include "core/sinks/launch_sink.h"
-#include "driver/cuda_driver.h"
+#include "driver/fork.h"
 #include "driver/host_driver.h"
-#include "python/unset_reads.h"
+#include "python/gil.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -35,15 +35,10 @@ using namespace nb::literals;
 namespace jge {
 namespace {
 
-// Set when the interpreter is about to end: from then on no other thread may ask for the GIL.
-std::atomic<bool> python_ended{false};
-
 // A reference that any thread may release.
 std::shared_ptr<PyObject> share(nb::object object) {
   return {object.release().ptr(), [](PyObject* owned) {
-            if (python_ended) return;
-            const nb::gil_scoped_acquire gil;
-            Py_DECREF(owned);
+            if (const Gil gil; gil) Py_DECREF(owned);
           }};
 }
 
@@ -67,11 +62,10 @@ std::vector<void*> pointers(const Program& program, const std::vector<std::uint6
   return out;
 }
 
-// An encoder with a stream of its own. Destroyed with the GIL in hand.
+// An encoder with a stream of its own. Made without the GIL, destroyed with it.
 class Work {
  public:
   explicit Work(Device& device) : device_(device) {
-    const nb::gil_scoped_release no_gil;
     const ContextScope scope(device.driver(), device.context());
     CUstream stream = nullptr;
     JGE_CALL(device.driver(), cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
@@ -81,7 +75,7 @@ class Work {
 
   // Drops what was not committed and waits for the rest.
   ~Work() {
-    const nb::gil_scoped_release no_gil;
+    const NoGil no_gil;
     try {
       const ContextScope scope(device_.driver(), device_.context());
       try {
@@ -101,10 +95,13 @@ class Work {
 
   Encoder& encoder() { return *encoder_; }
   Device& device() const { return device_; }
+  // Whether it is of a process that this one was forked from.
+  bool is_a_parents() const { return made_at_ != fork_depth(); }
   CUstream stream() const { return stream_.get(); }
 
  private:
   Device& device_;
+  const unsigned made_at_ = fork_depth();
   Stream stream_;
   std::optional<Encoder> encoder_;
 };
@@ -126,16 +123,32 @@ void append_nodes(Encoder& encoder, const LoadedProgram& loaded,
       const std::uint64_t begin = binding.device_address(buffers);
       accesses.push_back({0, begin, begin + binding.bytes, binding.reads, binding.writes});
     }
+    if (const ImageBytes* image = program.variables(i)) {
+      const std::uint64_t begin = reinterpret_cast<std::uintptr_t>(image);
+      accesses.push_back({kVariables, begin, begin + 1, true, true});
+    }
     encoder.append(*launch, accesses);
   }
+}
+
+void require_python() {
+  if (has_python()) return;
+  throw Error(Code::invalid_argument, "no encoder can be used while Python is shutting down");
 }
 
 class PythonEncoder {
   // Null when closed; guarded by the GIL.
   std::shared_ptr<Work> work_;
+  // All that are not closed; guarded by the GIL. Never destroyed: threads may outlive statics.
+  inline static auto& open_ = *new std::set<PythonEncoder*>;
 
   Work& work() const {
+    require_python();
     if (!work_) throw Error(Code::invalid_argument, "the encoder is closed");
+    if (work_->is_a_parents()) {
+      throw Error(Code::invalid_argument,
+                  "the encoder is of the process that made this one by os.fork(): make another");
+    }
     return *work_;
   }
 
@@ -144,18 +157,25 @@ class PythonEncoder {
   auto with_encoder(Body&& body) {
     work();
     const std::shared_ptr<Work> here = work_;  // another thread may close the encoder meanwhile
-    const nb::gil_scoped_release no_gil;
+    const NoGil no_gil;
     const ContextScope scope(here->device().driver(), here->device().context());
     return body(here->encoder());
   }
 
  public:
   PythonEncoder(const std::string& driver, int ordinal) {
-    if (python_ended) {
-      throw Error(Code::invalid_argument, "no encoder can be made while Python is shutting down");
+    require_python();
+    {
+      const NoGil no_gil;
+      work_ = {new Work(runtime_of(driver).device(ordinal)), [](Work* work) {
+                 if (has_python() && !work->is_a_parents()) delete work;
+               }};
     }
-    work_ = std::make_shared<Work>(runtime_of(driver).device(ordinal));
+    open_.insert(this);
   }
+  ~PythonEncoder() { close(); }
+  PythonEncoder(const PythonEncoder&) = delete;
+  PythonEncoder& operator=(const PythonEncoder&) = delete;
 
   void append(const SharedProgram& program, const std::vector<std::uint64_t>& addresses,
               nb::object arrays) {
@@ -203,8 +223,8 @@ class PythonEncoder {
     const Driver& driver = work().device().driver();
     with_encoder([&driver, handler = share(std::move(handler))](Encoder& encoder) {
       encoder.add_completed_handler([&driver, handler](CUresult result) {
-        if (python_ended) return;
-        const nb::gil_scoped_acquire gil;
+        const Gil gil;
+        if (!gil) return;
         const nb::handle callable(handler.get());
         try {
           callable(result == CUDA_SUCCESS
@@ -245,14 +265,24 @@ class PythonEncoder {
   }
 
   // The last user destroys it.
-  void close() { work_.reset(); }
+  void close() {
+    open_.erase(this);
+    work_.reset();
+  }
+
+  static void close_all() {
+    std::vector<std::shared_ptr<Work>> closed;
+    for (PythonEncoder* encoder : std::exchange(open_, {})) {
+      closed.push_back(std::move(encoder->work_));
+    }
+  }
 };
 
 // Launches a program's nodes at once, also on a stream that is being captured.
 void launch_on_stream(const SharedProgram& program, const std::string& driver, int ordinal,
                       const std::vector<std::uint64_t>& addresses, std::uintptr_t stream) {
   const std::vector<void*> buffers = pointers(program.program->program(), addresses);
-  const nb::gil_scoped_release no_gil;
+  const NoGil no_gil;
   Device& device = runtime_of(driver).device(ordinal);
   const ContextScope scope(device.driver(), device.context());
   LaunchSink sink(device.driver(), reinterpret_cast<CUstream>(stream), false);
@@ -273,15 +303,17 @@ nb::tuple dlpack_memory(const nb::ndarray<nb::ro>& array) {
                         nb::tuple(strides), dtype.code, dtype.bits, dtype.lanes);
 }
 
-// Finishes all completion handlers; from then on none is called.
+// Finishes all completion handlers, keeps other threads from Python and closes all encoders.
 void shutdown() {
   {
-    const nb::gil_scoped_release no_gil;
-    if (cuda_driver_was_opened() && cuda_driver().table) cuda_runtime().stop_workers();
-    host_runtime().stop_workers();
-    stop_unset_reads();
+    const NoGil no_gil;
+    stop_workers();
   }
-  python_ended = true;
+  end_python();
+  PythonEncoder::close_all();
+  // Threads that have not ended keep what they use.
+  const nb::object threads = nb::module_::import_("threading").attr("active_count")();
+  if (nb::cast<int>(threads) > 1) nb::set_leak_warnings(false);
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "core/device/device_info.h"
 #include "core/device/limits.h"
 #include "core/program/image_bytes.h"
+#include "core/program/image_variables.h"
 #include "core/program/program.h"
 #include "core/run/runtime.h"
 #include "core/sinks/dot_sink.h"
@@ -25,6 +26,7 @@
 #include "driver/timed_driver.h"
 #include "ffi/handlers.h"
 #include "python/encoder.h"
+#include "python/gil.h"
 #include "python/unset_reads.h"
 
 namespace nb = nanobind;
@@ -229,7 +231,7 @@ template <class Body>
 auto with_function(const std::string& driver, int ordinal, nb::bytes image,
                    const std::string& symbol, Body&& body) {
   const std::string_view bytes(image.c_str(), image.size());
-  const nb::gil_scoped_release no_gil;
+  const jge::NoGil no_gil;
   jge::Device& device = jge::runtime_of(driver).device(ordinal);
   const jge::ContextScope scope(device.driver(), device.context());
   return body(device, device.image(jge::intern_image(bytes)).function(symbol));
@@ -293,6 +295,9 @@ NB_MODULE(_core, m) {
   m.def("reset_call_times", &jge::reset_call_times);
   m.def("describe_program", &describe_program, "program"_a, "max_nodes"_a = jge::kMaxNodes);
   m.def("image_kernels", &image_kernels, "image"_a);
+  m.def(
+      "has_variables",
+      [](nb::bytes image) { return jge::has_variables({image.c_str(), image.size()}); }, "image"_a);
   m.def("kernel_attributes", &kernel_attributes, "driver"_a, "ordinal"_a, "image"_a, "symbol"_a);
   m.def("active_blocks", &active_blocks, "driver"_a, "ordinal"_a, "image"_a, "symbol"_a,
         "threads"_a, "shared_bytes"_a);

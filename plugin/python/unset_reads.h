@@ -7,7 +7,4 @@ namespace jge {
 
 void bind_unset_reads(nanobind::module_& m);
 
-// Waits until Python has been told; from then on it is told nothing. Without the GIL.
-void stop_unset_reads();
-
 }  // namespace jge

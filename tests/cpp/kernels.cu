@@ -12,6 +12,13 @@ struct Pair {
   double weight;
 };
 
+// Pointers that a program gives their addresses.
+struct Arrays {
+  int n;
+  const float* x;
+  float* out;
+};
+
 EXPORT void fill(float* out, float value, int n) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) out[i] = value;
@@ -36,6 +43,11 @@ EXPORT void affine(float* data, float scale, float shift, int n) {
 EXPORT void pack(float* out, char c, double d, Pair pair, short s, int n) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) out[i] = float(c + d + pair.tag + pair.weight + s);
+}
+
+EXPORT void scaled(float a, Arrays arrays, float b) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < arrays.n) arrays.out[i] = a * arrays.x[i] + b;
 }
 
 // Writes its place in the grid, so that a launch of any shape can be checked.
@@ -65,6 +77,7 @@ static const JgeHostKernel kernels[] = {
     describe<&fill>("fill"),       describe<&axpy>("axpy"), describe<&add_one>("add_one"),
     describe<&affine>("affine"),   describe<&pack>("pack"), describe<&place>("place"),
     describe<&nothing>("nothing"), describe<&fail>("fail"), describe<&fail_later>("fail_later"),
+    describe<&scaled>("scaled"),
 };
 extern "C" __attribute__((visibility("default"))) const JgeHostImage jge_host_image;
 const JgeHostImage jge_host_image = {JGE_HOST_IMAGE_ABI, sizeof kernels / sizeof kernels[0],

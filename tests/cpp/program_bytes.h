@@ -126,4 +126,57 @@ class AffineProgram {
   Writer nodes_;
 };
 
+// A program of `scaled(float a, Arrays arrays, float b)` nodes over buffers of `n` floats that are
+// updated in place; the two pointers are members of the struct, of 24 bytes.
+class ArraysProgram {
+ public:
+  ArraysProgram(std::string image, int buffers, std::uint32_t n)
+      : image_(std::move(image)), buffers_(buffers), n_(n) {
+    member(1, 8, 1).member(1, 16, 2);
+  }
+
+  ArraysProgram& add(std::uint32_t from, std::uint32_t to, float a, float b) {
+    nodes_.u8(1).u32(0).u32(1).u32(1).u32(1).u32(64).u32(1).u32(1).u32(1).u32(1).u32(1);
+    nodes_.u32(0).u8(0).raw(a);
+    nodes_.u32(n_).u32(0).u64(0).u64(0).raw(b);
+    nodes_.result(from, 0, std::uint64_t{4} * n_).result(to, 0, std::uint64_t{4} * n_);
+    ++count_;
+    return *this;
+  }
+  ArraysProgram& no_members() {
+    members_ = Writer();
+    member_count_ = 0;
+    return *this;
+  }
+  ArraysProgram& member(std::uint32_t parameter, std::uint32_t offset, std::uint8_t access) {
+    members_.u32(parameter).u32(offset).str("arrays.m" + std::to_string(member_count_++));
+    members_.u8(access);
+    return *this;
+  }
+
+  std::string bytes() const {
+    Writer out;
+    out.append("JGEP").u32(2).str("members");
+    out.u32(buffers_);
+    for (int i = 0; i < buffers_; ++i) out.u64(std::uint64_t{4} * n_);
+    out.u32(buffers_);
+    for (int i = 0; i < buffers_; ++i) out.u64(std::uint64_t{4} * n_).u32(i + 1).u8(0);
+    out.u32(1).u64(image_.size()).append(image_);
+    out.u32(1).u32(0).str("scaled").str("scaled of the test");
+    out.u32(3);
+    out.str("a").u8(0).u8(0).u32(4);
+    out.str("arrays").u8(0).u8(0).u32(24);
+    out.str("b").u8(0).u8(0).u32(4);
+    out.u32(member_count_).append(members_.bytes());
+    out.u32(count_).append(nodes_.bytes());
+    return out.bytes();
+  }
+
+ private:
+  std::string image_;
+  int buffers_;
+  std::uint32_t n_, member_count_ = 0, count_ = 0;
+  Writer members_, nodes_;
+};
+
 }  // namespace jge::test

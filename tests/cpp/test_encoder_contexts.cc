@@ -106,7 +106,11 @@ HOST_TEST(encoder_trims_the_cache_and_retries_when_memory_is_out) {
   Direct d(driver);
   d.set->graph_after = 0;
   d.set->max_ops_per_graph = 1000;
-  Buffer<float> a(d.session, 10, 1.0f);
+  Buffer<float> a(d.session, 10, 0.0f);
+  {
+    ProgramOnDevices other(d.decode(d.program(1).add(0, 1, 1).add(0, 1, 0)));
+    d.runtime.run(other, 0, d.session.stream, in_place({a.pointer}));
+  }
   const std::uint64_t graphs = stats().graph_launches, without = stats().fallbacks_out_of_memory;
   for (int i = 0; i < 24; ++i) d.append(a.pointer, 1, 1);
   host::fail_call("cuGraphInstantiateWithFlags", 1, CUDA_ERROR_OUT_OF_MEMORY);
@@ -297,7 +301,8 @@ HOST_TEST(encoder_cannot_be_waited_for_by_a_handler) {
   std::atomic<int> refused = 0;
   d.encoder.add_completed_handler([&](CUresult) {
     EXPECT_THROW(d.encoder.synchronize(), Error, "handler cannot synchronize");
-    EXPECT_THROW(d.device.worker().wait(1), Error, "cannot wait for the thread that calls it");
+    EXPECT_THROW(d.device.worker().wait(Worker::Queue(), 1), Error,
+                 "cannot wait for the thread that calls it");
     ++refused;
   });
   d.encoder.synchronize();

@@ -203,6 +203,23 @@ Driver tight_driver(const Driver& driver) {
 
 }  // namespace
 
+HOST_TEST(the_cache_is_bounded_in_bytes_of_device_memory_too) {
+  Fixture f(driver);
+  OptionsScope set;
+  set->graph_after = 0;
+  Topology topology;
+  topology.add(Join::kNumber, {});
+  ExecCache execs(2 * (ExecCache::kBytesOfExec + ExecCache::kBytesOfNode));
+  const auto build = [](Exec& exec) { exec.add(Join{}, {}); };
+  const auto update = [](Exec&) { return std::uint64_t{0}; };
+  const auto ask = [&] { return execs.acquire(driver, topology, update, build); };
+  const auto first = ask();
+  EXPECT(first && ask());
+  EXPECT(ask() != nullptr);  // in place of the first
+  EXPECT_EQ(execs.execs(), 2u);
+  EXPECT_EQ(first.use_count(), 1);
+}
+
 HOST_TEST(a_graph_without_memory_costs_the_others_nothing) {
   const WithoutExecution without_execution;
   static const Driver tight = tight_driver(driver);

@@ -15,7 +15,7 @@ namespace jge::test {
 HOST_TEST(host_image_lists_its_kernels) {
   const std::string image = test_image(driver);
   const auto kernels = host::image_kernels(image);
-  EXPECT_EQ(kernels.size(), 9u);
+  EXPECT_EQ(kernels.size(), 10u);
   EXPECT_EQ(kernels[1].name, "axpy");
   EXPECT_EQ(kernels[1].type, "PFvPKfS0_PffiE");
   EXPECT_EQ(kernels[1].params.size(), 5u);

@@ -67,6 +67,8 @@ HOST_TEST(damaged_programs_are_refused_or_run) {
   Runtime& runtime = *new Runtime(driver);  // a device is never destroyed
   OptionsScope set;
   const std::string image = test_image(driver);
+  const std::string members =
+      ArraysProgram(image, 3, 10).add(0, 1, 2, 1).add(1, 2, 3, 4).add(0, 1, 5, 6).bytes();
   const std::string good = AffineProgram(image, 3, 10)
                                .scratch()
                                .add(0, 1, 2)
@@ -77,14 +79,13 @@ HOST_TEST(damaged_programs_are_refused_or_run) {
                                .add(0, 5, 6)
                                .memset(0, 4, 0, 0, 40)
                                .bytes();
-  const std::size_t begin = good.find(image);
   const Switches switches;
   host::set_execution(false);  // a damaged count would reach past the buffers
   std::mt19937 random(2143);
   int refused = 0, run = 0;
   for (int round = 0; round < 6000; ++round) {
-    std::string bytes = good;
-    std::size_t at = begin;
+    std::string bytes = round % 3 ? good : members;
+    std::size_t at = bytes.find(image);
     for (int edits = 1 + random() % 3; edits > 0; --edits) damage(bytes, at, image.size(), random);
     set->graph_after = int(random() % 2);
     try {

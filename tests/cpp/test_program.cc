@@ -92,7 +92,7 @@ HOST_TEST(program_says_what_is_wrong_with_it) {
   refuse(good + "x", "bytes follow its end");
   std::string other = good;
   other[4] = 9;
-  refuse(other, "its version is 9, this package reads 1");
+  refuse(other, "its version is 9, this package reads 1 to 2");
   refuse(AffineProgram(image, 1, 10).add(1, 1, 2).bytes(), "a buffer that is not there");
   refuse(AffineProgram("not an image", 1, 10).add(0, 1, 2).bytes(), "it is no cubin");
   refuse(AffineProgram(image.substr(0, 40), 1, 10).add(0, 1, 2).bytes(), "past its end");

@@ -274,3 +274,36 @@ def test_the_first_load_is_in_the_middle_of_xlas_capture():
     if captured == 0 or before < 2:
         pytest.skip("this XLA records no branch before it has run")
     assert captured >= 6
+
+
+def test_a_checkpoint_in_a_region_saves_the_memory_that_it_saves_outside():
+    weigh = jge.cuda_kernel(
+        r"""extern "C" __global__ void weigh(const float* x, const float* y, float* out, int n) {
+              int i = blockIdx.x * blockDim.x + threadIdx.x;
+              if (i < n) out[i] = 2 * x[i] + y[i];
+            }""",
+        "weigh",
+        out_shape=lambda x, y: x,
+        grid=lambda n: jge.cdiv(n, 256),
+        block=256,
+        values={"n": lambda x: x.size},
+        reference=lambda x, y, **_: 2 * x + y,
+    )
+
+    def stretch(x):
+        for _ in range(8):
+            x = weigh(jnp.sin(x), jnp.cos(x * x))
+        return x
+
+    def temporary_bytes(step, around):
+        def f(x):
+            for _ in range(4):
+                x = step(x)
+            return jnp.sum(x)
+
+        compiled = jax.jit(jax.grad(around(f))).lower(jnp.ones(1 << 20)).compile()
+        return compiled.memory_analysis().temp_size_in_bytes
+
+    saved = temporary_bytes(jax.checkpoint(stretch), lambda f: f)
+    assert saved < 0.7 * temporary_bytes(stretch, lambda f: f)
+    assert temporary_bytes(jax.checkpoint(stretch), jge.graph) <= 1.05 * saved

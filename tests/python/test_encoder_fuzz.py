@@ -141,7 +141,7 @@ def launch(arrays, step, stream):
     """What library code does on a stream that it is given."""
     kernel, operands, values = call_of(arrays, step)
     shapes = tuple((x.shape, x.dtype) for x in operands)
-    program = _program(kernel, shapes, Keywords(values), (), jax.devices()[0])
+    program, _ = _program(kernel, shapes, Keywords(values), (), jax.devices()[0])
     addresses = [x.ctypes.data for x in operands]
     if kernel is not COMBINE:  # its last array is an argument and a result
         addresses.append(addresses[-1])

@@ -132,7 +132,7 @@ def test_arguments_are_checked_when_the_call_is_traced(scale):
         r"keyword 'a': .* expected; got Fraction": lambda: scale(X, a=Fraction(1, 2), n=1),
         r"keyword 'a': a number, or .* is expected; got None": lambda: scale(X, a=None, n=1),
         r"'a' \(float\): 1e\+300 is out of the range of float32": lambda: scale(X, a=1e300, n=1),
-        r"input 'x': an array is expected; got None": lambda: scale(None, a=1.0, n=1),
+        r"out_shape gives 0 \(x: None in this call\)": lambda: scale(None, a=1.0, n=1),
         r"input 'x': an array is expected; got 'abc'": lambda: scale("abc", a=1.0, n=1),
         r"input 'x': .* got a tuple of 3 arguments: pass them one by one": lambda: scale(
             (X, 1.0, 1)
@@ -141,7 +141,7 @@ def test_arguments_are_checked_when_the_call_is_traced(scale):
             np.arange(4), a=1.0, n=4
         ),
         r"keywords a, n are missing": lambda: scale(X),
-        r"input 1: an array is expected; got None": lambda: scale(X, None, a=1.0, n=1),
+        r"takes 1 input \(x\); got 2": lambda: scale(X, None, a=1.0, n=1),
         r"input 'x' has elements of type key.*key_data": lambda: scale(
             jax.random.key(0), a=1.0, n=1
         ),

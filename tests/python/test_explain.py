@@ -304,6 +304,22 @@ def test_scratch_memory_is_what_xla_allocates():
     assert jge.explain(updated, X, ONE).programs[0].scratch_values() == (1, 1200)
 
 
+def test_a_join_between_many_and_many():
+    @jge.graph
+    def f(x):
+        y = jax.vmap(lambda x: axpy(x, x, a=1.0))(x)
+        return [axpy(y, y, a=float(i)) for i in range(70)]
+
+    told = jge.explain(f, np.ones((70, 4), np.float32))
+    (program,) = told.programs
+    (join,) = (node for node in program.nodes if not node.uses)
+    assert (join.label, [edge.on for edge in join.after]) == ("join", list(range(70)))
+    assert [[edge.on for edge in node.after] for node in program.nodes[-70:]] == [[join.index]] * 70
+    text = told.text(width=100)
+    assert "join\n          after #0, #1, #2" in text
+    assert told.dot()
+
+
 def needs_nvrtc():
     try:
         nvrtc_library.version()

@@ -503,7 +503,7 @@ def test_the_memory_of_a_program_is_described():
     f = jge.graph(lambda x: steps(x, ONE, 3))
     text = jax.jit(f).lower(X).as_text()
     assert "jax_graphenc" in text
-    assert _core.PROGRAM_VERSION == 1
+    assert _core.PROGRAM_VERSION == 2
 
 
 def test_a_region_of_1000_nodes_is_small_in_the_program():

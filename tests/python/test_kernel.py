@@ -197,7 +197,7 @@ def test_a_struct_by_value_is_a_structured_scalar():
     x = jnp.arange(30.0)
     np.testing.assert_array_equal(kernel(x, s=s), 2 * x + 0.5)
     with pytest.raises(TypeError, match=r"'s' is Step, 16 bytes, for the compiler; the call .* 8"):
-        kernel(x, s=np.float64(1))
+        kernel(x, s=np.zeros((), [("scale", "f8")])[()])
 
 
 def test_padding_is_no_part_of_a_struct():

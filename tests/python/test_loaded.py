@@ -21,7 +21,7 @@ def test_a_value_is_loaded_before_the_body():
     source = 'extern "C" __global__ void f(float* x, float a, int n) { x[n] = a; } int other;'
     assert copy_of(source, "f", a="float") == (
         'extern "C" __global__ void f_loads_a(float* x, const float* a_at, int n) '
-        "{ float a = *a_at; x[n] = a; }"
+        "{ float a = (float)*a_at; x[n] = a; }"
     )
 
 
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(256) scale(const T* x, T* out, const T a, unsi
         "template <typename T>\n__global__ void __launch_bounds__(256) scale_loads"
     )
     assert "const float* a_at, const int* n_at" in copy
-    assert "T a = *a_at; unsigned int n = *n_at;" in copy
+    assert "T a = (T)*a_at; unsigned int n = (unsigned int)*n_at;" in copy
 
 
 def test_lines_of_the_copy_and_behind_it_are_the_kernels():

@@ -696,6 +696,32 @@ def check_threads():
     assert not errors
 
 
+def check_parts_have_scratch_memory_and_null_pointers():
+    source = r"""
+    __global__ void f(const float* x, const float* w, int* count, float* out, int n) {
+      for (int i = 0; i < n; ++i) out[i] = x[i] + count[0]++ + (w ? w[0] : 0);
+    }"""
+    shapes = set()
+    kernel = jge.cuda_kernel(
+        source,
+        "f",
+        out_shape=lambda x: x,
+        grid=1,
+        block=1,
+        values={"n": lambda x: x.size},
+        scratch={"count": lambda x: shapes.add(x.shape) or jax.ShapeDtypeStruct((1,), "int32")},
+        zero_init=("count",),
+        sharding="n, _ -> n",
+    )
+    for mesh in meshes(8):
+        x = put(mesh, np.arange(32.0, dtype=np.float32), "d")
+        steps = np.tile(np.arange(4), 8)
+        assert not gathers(lambda x: kernel(x, None), x)
+        close(kernel(x, None), np.arange(32) + steps)
+        close(kernel(x, put(mesh, np.ones(1, np.float32))), np.arange(32) + steps + 1)
+    assert (4,) in shapes
+
+
 CHECKS = {name: check for name, check in globals().items() if name.startswith("check_")}
 
 

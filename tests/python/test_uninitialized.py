@@ -93,8 +93,8 @@ def found(kernel, n, x=X):
 def test_a_read_before_a_write_is_found(kernel, n, parameter, line, size, offset, block, thread):
     [warning] = found(kernel, n)
     assert str(warning.message) == (
-        f"kernel 'k' reads output '{parameter}' before anything has written it: <k>:{line}: reads "
-        f"{size} bytes at offset {offset} in block ({block},0,0), thread ({thread},0,0). An output "
+        f"kernel 'k' reads '{parameter}' before anything has written it: <k>:{line}: reads "
+        f"{size} bytes at offset {offset} in block ({block},0,0), thread ({thread},0,0). It "
         "begins as whatever was in memory. If the kernel adds to it, say "
         f'zero_init=("{parameter}",); if it updates an array of the caller\'s, '
         f'params={{"{parameter}": "inout"}}'
@@ -137,7 +137,7 @@ def test_a_warning_that_is_an_error_fails_the_call(kernel):
         # JAX raises the one from a call that it has made before, the other from a first one.
         with pytest.raises(
             (ValueError, jax.errors.JaxRuntimeError),
-            match=r"jax_graphenc: UninitializedReadWarning: kernel 'k' reads output 'y' before",
+            match=r"jax_graphenc: UninitializedReadWarning: kernel 'k' reads 'y' before",
         ):
             jax.block_until_ready(kernel(X, n=0))
     assert found(kernel, 0)
@@ -226,6 +226,30 @@ def test_a_hook_that_calls_kernels_leaves_the_error_as_it_is():
         with pytest.raises(jax.errors.JaxRuntimeError, match=r"<beyond>:2: reads 4 bytes"):
             jax.block_until_ready(beyond(X))
     np.testing.assert_array_equal(inside[0], X + 1)
+
+
+def test_a_hook_may_use_an_encoder_that_has_work(kernel):
+    """Python's encoders warn of no read, so that none is locked while a hook runs."""
+    add, out = make_add(), np.zeros(64, np.float32)
+    unset = [np.zeros(64, np.float32) for _ in range(2)]
+
+    with jge.Encoder() as encoder, warnings.catch_warnings():
+        inside = []
+
+        def hook(*_, **__):
+            encoder.append(add, X, out)
+            encoder.synchronize()
+            inside.append(out.copy())
+
+        warnings.simplefilter("always")
+        warnings.showwarning = hook
+        encoder.append(kernel, X, *unset, n=0)
+        encoder.synchronize()
+        assert not inside
+        encoder.append(kernel, X, *unset, n=0)
+        jax.block_until_ready(kernel(X, n=0))
+    np.testing.assert_array_equal(inside, [X + 1])
+    np.testing.assert_array_equal(unset[0], 2 * X)
 
 
 def test_several_threads_are_told_at_once(kernel):

@@ -86,7 +86,7 @@ def _address(x: Any) -> int:
 def enqueue(launch: Launch, arrays: list[Any], stream: int, device: jax.Device) -> None:
     """What a library does with a stream that it is given."""
     shapes = tuple((x.shape, np.dtype(x.dtype)) for x in arrays)
-    program = _program(launch.kernel.cuda, shapes, Keywords(launch.values), (), device)
+    program, _ = _program(launch.kernel.cuda, shapes, Keywords(launch.values), (), device)
     addresses = [_address(x) for x in arrays]
     if launch.kernel.in_place:  # its last array is an argument and a result
         addresses.append(addresses[-1])

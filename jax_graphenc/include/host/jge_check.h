@@ -65,6 +65,9 @@ JGE_UNCHECKED static void note(const JgeHostRange& range, uintptr_t at, size_t b
   read.thread[2] = threadIdx.z;
 }
 
+// Linux maps nothing below, so an address there comes from a null pointer.
+static constexpr uintptr_t kNullBytes = 65536;
+
 // Ends the launch. What lies nearest is most probably what was meant.
 [[noreturn]] JGE_UNCHECKED __attribute__((cold)) static void out_of_bounds(
     uintptr_t at, size_t bytes, bool writes, const void* code, const Variable* variable) {
@@ -85,8 +88,13 @@ JGE_UNCHECKED static void note(const JgeHostRange& range, uintptr_t at, size_t b
     }
   }
   char text[300];
-  snprintf(text, sizeof text, "%s %zu bytes at offset %lld of '%s' (%zu bytes%s)",
-           writes ? "writes" : "reads", bytes, (long long)(at - begin), name, size, read_only);
+  if (at < kNullBytes) {
+    snprintf(text, sizeof text, "%s %zu bytes at offset %zu of a null pointer",
+             writes ? "writes" : "reads", bytes, size_t(at));
+  } else {
+    snprintf(text, sizeof text, "%s %zu bytes at offset %lld of '%s' (%zu bytes%s)",
+             writes ? "writes" : "reads", bytes, (long long)(at - begin), name, size, read_only);
+  }
   *launch->where = code;
   fail(kLaunchFailed, text, nullptr, 0);
 }

@@ -23,4 +23,19 @@ void* Arena::at_least(const Driver& driver, std::uint64_t bytes) {
   return address(blocks_.emplace_back(DeviceMemory(driver, made), wanted));
 }
 
+void Arena::note_use(const Driver& driver, CUstream stream) {
+  CUevent event = used_.get();
+  if (!event) {
+    if (driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) return;
+    used_ = Event(driver, event);
+  }
+  if (driver.cuEventRecord(event, stream) != CUDA_SUCCESS) used_.reset();
+}
+
+bool Arena::is_free(const Driver& driver) const {
+  if (!used_) return false;
+  const RelaxedCaptureScope relaxed(driver);
+  return driver.cuEventQuery(used_.get()) == CUDA_SUCCESS;
+}
+
 }  // namespace jge

@@ -19,6 +19,14 @@ class Arena {
   // and where the device has none left. The device's context must be current.
   void* at_least(const Driver& driver, std::uint64_t bytes);
 
+  // Notes that what is on the stream so far uses the memory.
+  void note_use(const Driver& driver, CUstream stream);
+
+  // Whether all that used the memory was noted, and is over: another stream may have it.
+  bool is_free(const Driver& driver) const;
+
+  bool empty() const { return blocks_.empty(); }
+
  private:
   struct Block {
     DeviceMemory memory;
@@ -26,9 +34,10 @@ class Arena {
   };
 
   // Each at least twice as large as the one before. None is freed for a larger one: programs would
-  // have to be patched, and the driver waits for all streams before it frees, though another's work
-  // may wait for what this thread enqueues next (a collective operation does).
+  // have to be patched, and the driver waits for all streams before it frees and keeps all threads
+  // from launching, though a stream may wait for such a launch (a collective operation does).
   std::vector<Block> blocks_;
+  Event used_;                             // after the last use that was noted
   std::uint64_t refused_ = kMaxBytes + 1;  // so many are not asked for again
 };
 

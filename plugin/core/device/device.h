@@ -47,9 +47,10 @@ class Device {
   ExecCache execs_;
   Worker worker_;
   LibraryHandles libraries_;
-  std::mutex mutex_;
-  // Keyed by the interned bytes, which the image holds, so that the key stays theirs.
-  std::unordered_map<const ImageBytes*, std::unique_ptr<Image>> images_;
+  std::mutex mutex_;  // of the table; loading waits for the device
+  // Keyed by the interned bytes, which the image holds, so that the key stays theirs. A place whose
+  // image does not load stays empty.
+  std::unordered_map<const ImageBytes*, std::unique_ptr<Lazy<Image>>> images_;
 };
 
 }  // namespace jge

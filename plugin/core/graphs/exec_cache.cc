@@ -210,8 +210,14 @@ std::size_t ExecCache::max_nodes() {
   return static_cast<std::size_t>(options().graph_cache_size.load());
 }
 
+// Whether the cache may hold so much altogether.
+bool ExecCache::fits(std::size_t execs, std::size_t nodes) const {
+  return nodes <= max_nodes() && execs * kBytesOfExec + nodes * kBytesOfNode <= max_bytes_;
+}
+
+// Whether it has a place for one more exec.
 bool ExecCache::fits(std::size_t nodes) const {
-  return entries_.size() + coming_ < kMaxExecs && nodes_ + coming_nodes_ + nodes <= max_nodes();
+  return fits(entries_.size() + coming_ + 1, nodes_ + coming_nodes_ + nodes);
 }
 
 // False if it would take what has been used since the last run; then nothing goes.
@@ -227,9 +233,10 @@ bool ExecCache::make_room(std::size_t nodes, Moment last_run, Dropped& dropped) 
   const std::vector<Use> unused = unused_since(last_run);
   std::size_t unused_nodes = 0;
   for (const Use& use : unused) unused_nodes += use.entry->second.exec->size();
-  const bool enough = entries_.size() + coming_ - unused.size() < kMaxExecs &&
-                      nodes_ + coming_nodes_ - unused_nodes + nodes <= most;
-  if (!enough) return false;
+  if (!fits(entries_.size() + coming_ - unused.size() + 1,
+            nodes_ + coming_nodes_ - unused_nodes + nodes)) {
+    return false;
+  }
   for (const Use& use : unused) {
     if (!fits(nodes)) evict(use.entry, dropped);
   }

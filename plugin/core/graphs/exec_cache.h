@@ -20,10 +20,10 @@ inline constexpr std::size_t kMinGraphNodes = 2;
 
 // Owns every exec. Programs hold weak pointers: an eviction frees memory at once, and the program
 // makes the exec anew. It may hold several of one topology: an exec is leased to one user at a
-// time, so that two never patch each other's. Bounded in nodes. A full cache keeps what it has
-// until another graph has been asked for twice in the meantime, so that a loop over more than fits
-// instantiates nothing. No driver call is made under its lock (docs/plugin_invariants.md, 3 to 6,
-// 13, 23 and 24).
+// time, so that two never patch each other's. Bounded in nodes and in bytes of device memory. A
+// full cache keeps what it has until another graph has been asked for twice in the meantime, so
+// that a loop over more than fits instantiates nothing. No driver call is made under its lock
+// (docs/plugin_invariants.md, 3 to 6, 13, 23 and 24).
 class ExecCache {
  public:
   // Tells the nodes of an exec something new and returns how many that changed.
@@ -32,6 +32,12 @@ class ExecCache {
   using Build = std::function<void(Exec&)>;
   // On the cache's clock, which goes on with every use of an exec.
   using Moment = std::uint64_t;
+
+  // Device memory that graphs take, as a driver does not tell: measured with driver 580 on an H200
+  // (benchmarks/exec_memory.py).
+  static constexpr std::size_t kBytesOfExec = 116 << 10, kBytesOfNode = 2500;
+
+  explicit ExecCache(std::size_t max_bytes = std::size_t(-1)) : max_bytes_(max_bytes) {}
 
   // An exec of this topology, leased to the caller: a free one, updated, or else a new one, which
   // is kept. For it only execs may go that nothing has used since `last_run`, when the caller last
@@ -89,8 +95,6 @@ class ExecCache {
   };
   class Place;
 
-  // However few their nodes, graphs take memory.
-  static constexpr std::size_t kMaxExecs = 4096;
   static constexpr std::size_t kMaxSightings = 4096;
   // A graph that was refused is tried at the next call, and then after twice as many each time, up
   // to these. What may have a place is soon seen; what fits no memory costs time.
@@ -110,12 +114,14 @@ class ExecCache {
   Entries::iterator find(const Exec& exec);
   std::shared_ptr<Exec> erase(Entries::iterator entry);
   static std::size_t max_nodes();
+  bool fits(std::size_t execs, std::size_t nodes) const;
   bool fits(std::size_t nodes) const;
   std::vector<Use> unused_since(Moment moment);
   template <class Which>
   bool give_up(Which&& which);
   void evict(Entries::iterator entry, Dropped& dropped);
 
+  const std::size_t max_bytes_;
   mutable std::mutex mutex_;
   Entries entries_;
   std::unordered_map<Hash128, Sighting, HashOf> sightings_;

@@ -2,6 +2,7 @@
 #include "core/nodes/kernel.h"
 
 #include <numeric>
+#include <utility>
 
 #include "core/base/error.h"
 
@@ -39,6 +40,26 @@ Dim3 read_dim3(Reader& in) {
   dim.z = in.u32();
   if (dim.x == 0 || dim.y == 0 || dim.z == 0) refuse("a launch dimension is zero");
   return dim;
+}
+
+// Copies the values that have pointers inside, and writes their addresses into the copies.
+void place_members(const Loaded& loaded, const Kernel& kernel, std::span<const Binding> bindings,
+                   std::span<void* const> buffers, void** parameters) {
+  thread_local std::vector<std::byte> copies;
+  copies.resize(loaded.max_bytes);
+  std::byte* end = copies.data();
+  std::byte* value = nullptr;
+  for (std::size_t m = 0; m < bindings.size(); ++m) {
+    const Member& member = kernel.members[m];
+    if (m == 0 || member.parameter != kernel.members[m - 1].parameter) {
+      const std::uint32_t size = kernel.sizes[member.parameter];
+      value = std::exchange(end, end + size);
+      std::memcpy(value, parameters[member.parameter], size);
+      parameters[member.parameter] = value;
+    }
+    const void* address = bindings[m].address(buffers);
+    std::memcpy(value + member.offset, &address, sizeof address);
+  }
 }
 
 // "x = 0x7f0012", "a = 2 (4 bytes)": a pointer as an address, a value by its bits.
@@ -80,6 +101,9 @@ KernelNode KernelNode::read(NodeReader& reader) {
       reader.value(parameter.size);
     }
   }
+  for (const Member& member : reader.kernels[node.kernel].members) {
+    reader.pointer(member.reads, member.writes);
+  }
   return node;
 }
 
@@ -89,7 +113,9 @@ Launch KernelNode::bind(const Loaded& loaded, std::span<const Binding> bindings,
   thread_local std::vector<void*> addresses, parameters;
   addresses.resize(loaded.max_parameters);
   parameters.resize(loaded.max_parameters);
-  for (std::size_t p = 0; p < bindings.size(); ++p) {
+  const Kernel& known = loaded.kernels[kernel];
+  const std::size_t count = known.parameters.size();
+  for (std::size_t p = 0; p < count; ++p) {
     const Binding& binding = bindings[p];
     if (binding.pointer()) {
       addresses[p] = binding.address(buffers);
@@ -98,7 +124,9 @@ Launch KernelNode::bind(const Loaded& loaded, std::span<const Binding> bindings,
       parameters[p] = const_cast<std::byte*>(loaded.values) + binding.offset;
     }
   }
-  const Kernel& known = loaded.kernels[kernel];
+  if (!known.members.empty()) {
+    place_members(loaded, known, bindings.subspan(count), buffers, parameters.data());
+  }
   return {loaded.functions[kernel], this, parameters.data(), known.sizes, &known.label,
           {bindings, &known}};
 }
@@ -108,6 +136,7 @@ std::vector<std::string> KernelNode::pointer_names(std::span<const Kernel> kerne
   for (const Parameter& p : kernels[kernel].parameters) {
     if (p.pointer) names.push_back(p.name);
   }
+  for (const Member& member : kernels[kernel].members) names.push_back(member.name);
   return names;
 }
 

@@ -26,7 +26,7 @@ std::string text(const Dim3& dim);
 
 struct Launch;
 
-// As a program holds it, with one binding per parameter of the kernel.
+// As a program holds it, with one binding per parameter of the kernel, then one per member.
 struct KernelNode {
   static constexpr std::uint8_t kNumber = 1;
 

@@ -19,8 +19,8 @@ namespace jge {
 // A node with its addresses, as sinks and executable graphs take it.
 using BoundNode = std::variant<Launch, Memset, Memcpy, Child, Join>;
 
-// A node of a program: the kinds that its format has.
-using Node = std::variant<KernelNode, MemsetNode, MemcpyNode>;
+// A node of a program: the kinds that its format has, and joins.
+using Node = std::variant<KernelNode, MemsetNode, MemcpyNode, JoinNode>;
 
 // Reads one from a program's bytes. Throws Error (invalid_argument).
 Node read_node(NodeReader& reader);

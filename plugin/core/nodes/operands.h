@@ -20,11 +20,21 @@ struct Parameter {
   std::uint32_t size = 0;  // bytes in the kernel's parameter block
 };
 
+// A pointer inside a parameter that is passed by value: a member of a struct.
+struct Member {
+  std::uint32_t parameter = 0;  // index into Kernel::parameters
+  std::uint32_t offset = 0;     // in the parameter, in bytes
+  std::string name;
+  bool reads = false;
+  bool writes = false;
+};
+
 struct Kernel {
   std::uint32_t image = 0;  // index into Program::images
   std::string symbol;       // name in the image
   std::string label;        // name the user knows it by
   std::vector<Parameter> parameters;
+  std::vector<Member> members;       // pointers inside of parameters, in their order
   std::vector<std::uint32_t> sizes;  // of the parameters, in bytes
 };
 
@@ -71,6 +81,7 @@ struct Loaded {
   std::span<const CUfunction> functions;  // of the kernels
   const std::byte* values = nullptr;
   std::uint32_t max_parameters = 0;  // of a kernel
+  std::uint32_t max_bytes = 0;       // of the parameters of a kernel that has members
 };
 
 }  // namespace jge

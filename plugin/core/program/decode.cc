@@ -1,5 +1,6 @@
 // plugin/core/program/decode.cc: a program from the bytes that a custom call carries.
 #include <algorithm>
+#include <numeric>
 #include <string>
 
 #include "core/base/stats.h"
@@ -12,7 +13,34 @@ namespace {
 // CUDA's limit on a kernel's parameter block, and so on the size of one parameter (CUDA 12.1).
 constexpr std::uint32_t kMaxParameterBytes = 32764;
 
-Kernel read_kernel(Reader& in, std::size_t images) {
+// Pointers inside of by-value parameters.
+std::vector<Member> read_members(Reader& in, const Kernel& kernel) {
+  std::vector<Member> members(in.count(13));
+  std::uint64_t parameter = 0, free = 0;  // what lies before is taken
+  for (Member& member : members) {
+    member.parameter = in.u32();
+    member.offset = in.u32();
+    member.name = in.str();
+    const std::uint8_t access = in.u8();
+    if (access == 0 || access > 3) refuse("a member is of an unknown kind");
+    member.reads = access & 1;
+    member.writes = access & 2;
+    if (member.parameter >= kernel.parameters.size() ||
+        kernel.parameters[member.parameter].pointer) {
+      refuse("a member is of no value");
+    }
+    if (member.parameter != parameter) free = 0;
+    if (member.parameter < parameter || member.offset < free) {
+      refuse("members are not in their order");
+    }
+    parameter = member.parameter;
+    free = std::uint64_t{member.offset} + sizeof(void*);
+    if (free > kernel.parameters[parameter].size) refuse("a member lies outside of its value");
+  }
+  return members;
+}
+
+Kernel read_kernel(Reader& in, std::size_t images, std::uint32_t version) {
   Kernel kernel;
   kernel.image = in.u32();
   if (kernel.image >= images) refuse("a kernel names an image that is not there");
@@ -43,6 +71,7 @@ Kernel read_kernel(Reader& in, std::size_t images) {
       refuse("a parameter has an impossible size");
     }
   }
+  if (version > 1) kernel.members = read_members(in, kernel);
   return kernel;
 }
 
@@ -62,9 +91,12 @@ class Program::Decoder {
     }
     const std::uint32_t kernels = in_.count(16);
     for (std::uint32_t i = 0; i < kernels; ++i) {
-      const Kernel& kernel = program_.kernels.emplace_back(read_kernel(in_, images));
+      const Kernel& kernel = program_.kernels.emplace_back(read_kernel(in_, images, version_));
       program_.max_parameters =
           std::max(program_.max_parameters, static_cast<std::uint32_t>(kernel.sizes.size()));
+      if (kernel.members.empty()) continue;
+      program_.max_bytes = std::max(program_.max_bytes,
+                                    std::accumulate(kernel.sizes.begin(), kernel.sizes.end(), 0u));
     }
     const std::uint32_t nodes = in_.count(27);
     if (nodes > kMaxNodes) {
@@ -83,8 +115,9 @@ class Program::Decoder {
  private:
   void header() {
     if (in_.take(4) != "JGEP") refuse("it does not begin as one");
-    if (const std::uint32_t version = in_.u32(); version != kProgramVersion) {
-      refuse("its version is " + std::to_string(version) + ", this package reads " +
+    version_ = in_.u32();
+    if (version_ == 0 || version_ > kProgramVersion) {
+      refuse("its version is " + std::to_string(version_) + ", this package reads 1 to " +
              std::to_string(kProgramVersion));
     }
     program_.name = in_.str();
@@ -116,6 +149,7 @@ class Program::Decoder {
 
   Reader in_;
   Program& program_;
+  std::uint32_t version_ = 0;
 };
 
 std::shared_ptr<const Program> Program::decode(std::string_view bytes) {

@@ -12,7 +12,9 @@
 namespace jge {
 
 // Bytes [begin, end) of one address space that a node reads, writes, or both. Spaces never overlap:
-// a program's buffers are one space each; work on real addresses uses space 0 alone.
+// a program's buffers are one space each, and so are the variables of its modules; work on real
+// addresses uses space 0, and kVariables, where a byte at its image's address stands for a
+// module's.
 struct Access {
   std::uint32_t space = 0;
   std::uint64_t begin = 0;
@@ -21,6 +23,7 @@ struct Access {
   bool writes = false;
   friend bool operator==(const Access&, const Access&) = default;
 };
+inline constexpr std::uint32_t kVariables = 1;
 
 // Why a node waits for an earlier one.
 enum class Hazard : std::uint8_t { read_after_write, write_after_read, write_after_write };
@@ -40,9 +43,16 @@ struct Conflict {
 // nothing.
 class Hazards {
  public:
+  // With `joins`, nodes of its own stand before an added node where many wait for the same many:
+  // each writer's slice of what all of many nodes read, say. They are numbered with the others.
+  explicit Hazards(bool joins = false) : joins_(joins) {}
+
   // Adds the next node (numbered from 0) and returns the nodes it depends on, ascending. The result
   // is valid until the next call.
   Edges add(std::span<const Access> accesses);
+
+  // What the joins before the node added last wait for, each as its edges.
+  std::span<const std::vector<std::uint32_t>> joins() const { return made_; }
 
   // Adds a node that later nodes do not see: it waits for what was added before, and what must
   // wait for it waits for a join.
@@ -70,6 +80,9 @@ class Hazards {
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
   // Edges and readers: 8 bytes each.
   static constexpr std::size_t kMaxLinks = std::size_t{1} << 22;
+  // So many nodes to wait for are worth a join, if more than one node has to.
+  static constexpr std::size_t kMany = 64;
+  static constexpr std::size_t kMaxCovers = 64;  // of a space
 
   // A range in which every byte has the same last writer and the same readers since.
   struct Segment {
@@ -80,7 +93,23 @@ class Hazards {
   struct Link {
     std::uint32_t node, next;
   };
+  // A range of many segments that nodes read as a whole.
+  struct Cover {
+    std::uint64_t begin, end;
+    std::uint32_t join;     // waits for all its writers; kNone after a write
+    std::uint32_t readers;  // of all of it, those that are not in its segments' lists
+  };
 
+  void prepare(const Access& access);
+  void join_readers(std::uint32_t space, std::uint32_t readers);
+  void join_writers(const Access& access);
+  std::uint32_t joined(const std::vector<std::uint32_t>& nodes);
+  bool is_long(std::uint32_t readers) const;
+  std::vector<std::uint32_t> listed(std::uint32_t readers) const;
+  Cover* cover_of(const Access& access);
+  void wait_for_covers(const Access& access, std::uint32_t position, std::uint32_t node);
+  void wait_for_readers(std::uint32_t readers, const Access& access, std::uint32_t position,
+                        std::uint64_t begin, std::uint64_t end, std::uint32_t node);
   void look(const Access& access, std::uint32_t position, std::uint32_t node);
   void touch(const Access& access, std::uint32_t position, std::uint32_t node);
   static std::vector<Segment>::iterator split(std::vector<Segment>& segments,
@@ -98,6 +127,10 @@ class Hazards {
 
   std::vector<std::vector<Segment>> spaces_;  // each sorted by begin, without overlap
   std::vector<Link> links_;
+  bool joins_;
+  std::vector<std::vector<Cover>> covers_;  // by space; none without joins
+  std::vector<std::uint32_t> waited_for_;   // long lists of readers that a node has waited for
+  std::vector<std::vector<std::uint32_t>> made_;  // the joins before the last node
   std::size_t edges_ = 0;
   std::uint64_t bytes_ = 0;
   std::vector<std::uint32_t> dependencies_;

@@ -2,23 +2,17 @@
 #include "core/program/image_bytes.h"
 
 #include <cstdint>
-#include <cstring>
 #include <mutex>
 #include <unordered_map>
 
 #include "core/base/error.h"
+#include "core/program/fatbin.h"
+#include "core/program/image_variables.h"
 #include "driver/elf.h"
+#include "driver/fork.h"
 
 namespace jge {
 namespace {
-
-// The first bytes of a fat binary, as nvcc and nvFatbin write it (fatbinary_section.h).
-struct FatbinHeader {
-  std::uint32_t magic;
-  std::uint16_t version, header_size;
-  std::uint64_t size;
-};
-constexpr std::uint32_t kFatbinMagic = 0xBA55ED50;
 
 void validate(std::string_view bytes) {
   const auto refuse = [](const char* why) {
@@ -28,16 +22,9 @@ void validate(std::string_view bytes) {
     if (!elf_is_complete(bytes)) refuse("its ELF headers point past its end");
     return;
   }
-  FatbinHeader fatbin;
-  if (bytes.size() >= sizeof fatbin) {
-    std::memcpy(&fatbin, bytes.data(), sizeof fatbin);
-    if (fatbin.magic == kFatbinMagic) {
-      if (fatbin.header_size < sizeof fatbin ||
-          !within(fatbin.header_size, fatbin.size, bytes.size())) {
-        refuse("its fatbin header points past its end");
-      }
-      return;
-    }
+  if (const auto fatbin = Fatbin::read(bytes)) {
+    if (!fatbin->is_complete(bytes)) refuse("its fatbin header points past its end");
+    return;
   }
   // PTX is text; compilers hand it out with its terminating NUL.
   const std::string_view text = bytes.substr(0, bytes.find_last_not_of('\0') + 1);
@@ -45,7 +32,7 @@ void validate(std::string_view bytes) {
   refuse("it is no cubin, fatbin, PTX or shared object");
 }
 
-std::mutex mutex;
+ForkLock mutex;
 // Keyed by content; the view lies in the object that the weak pointer refers to.
 auto& interned() {
   static auto* const map =
@@ -76,6 +63,9 @@ void forget(const ImageBytes* image) {
 }
 
 }  // namespace
+
+ImageBytes::ImageBytes(std::string_view bytes)
+    : bytes_(bytes), has_variables_(jge::has_variables(bytes)) {}
 
 std::shared_ptr<const ImageBytes> intern_image(std::string_view bytes) {
   {

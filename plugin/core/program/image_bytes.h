@@ -10,11 +10,14 @@ namespace jge {
 // A cubin, PTX, fatbin or shared object. NUL-terminated one past its end, as PTX must be.
 class ImageBytes {
  public:
-  explicit ImageBytes(std::string_view bytes) : bytes_(bytes) {}
+  explicit ImageBytes(std::string_view bytes);
   std::string_view view() const { return bytes_; }
+  // Whether its kernels may write variables of it.
+  bool has_variables() const { return has_variables_; }
 
  private:
   std::string bytes_;
+  bool has_variables_;
 };
 
 // The process's copy of these bytes: equal bytes give the same object while one is held, so

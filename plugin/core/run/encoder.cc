@@ -105,7 +105,17 @@ void Encoder::run(ProgramOnDevices::OnDevice& program, std::span<void* const> bu
   const Range range(program.loaded.program().name);
   const Way way = way_of(program.loaded.program().nodes.size());
   if (way == Way::graph) {
-    program.graph.run(with_arena(program.loaded.program(), buffers), stream_);
+    const auto placed = with_arena(program.loaded.program(), buffers);
+    // Also where the run fails half-way.
+    struct NoteUse {
+      ~NoteUse() {
+        if (used) self.arena_.note_use(self.device_.driver(), self.stream_);
+      }
+      Encoder& self;
+      bool used;
+    } const note{*this,
+                 placed.data() != buffers.data() && shares_arena_.load(std::memory_order_relaxed)};
+    program.graph.run(placed, stream_);
     return;
   }
   if (dot_wanted()) program.loaded.draw(buffers);
@@ -144,7 +154,7 @@ void Encoder::synchronize() {
   if (device_.worker().is_current_thread()) {
     out_of_turn("a completion handler cannot synchronize an encoder of its device");
   }
-  std::uint64_t batch = 0;
+  std::uint64_t completion = 0;
   std::exception_ptr uncommitted;
   {
     std::lock_guard lock(mutex_);
@@ -154,15 +164,15 @@ void Encoder::synchronize() {
     } catch (...) {
       uncommitted = std::current_exception();
     }
-    batch = last_batch_;
+    completion = last_completion_;
   }
   if (uncommitted) {
-    if (batch > 0) device_.worker().wait(batch);
+    device_.worker().wait(*completions_, completion);
     std::rethrow_exception(uncommitted);
   }
   CUresult result = wait_for(device_.driver(), stream_);
   std::string said = result != CUDA_SUCCESS ? take_fault(device_.driver()) : "";
-  if (batch > 0) device_.worker().wait(batch);
+  device_.worker().wait(*completions_, completion);
   {
     std::lock_guard lock(failure_->mutex);
     const CUresult met = std::exchange(failure_->result, CUDA_SUCCESS);
@@ -238,8 +248,15 @@ void Encoder::notify(CUresult result, bool with_event) {
       to->said = std::move(said);
     });
   }
-  last_batch_ = device_.worker().add(std::move(event), result, std::exchange(handlers_, {}),
-                                     std::exchange(temporaries_, {}));
+  Completion completion{std::move(event), result, std::exchange(handlers_, {}),
+                        std::exchange(temporaries_, {})};
+  try {
+    last_completion_ = device_.worker().add(completions_, std::move(completion));
+  } catch (...) {
+    handlers_ = std::move(completion.handlers);
+    temporaries_ = std::move(completion.temporaries);
+    throw;
+  }
 }
 
 }  // namespace jge

@@ -1,12 +1,14 @@
 // plugin/core/run/encoder.h: gathers the nodes for one stream and commits them in batches.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/handle.h"
@@ -26,7 +28,8 @@ namespace jge {
 class Encoder {
  public:
   // A stream of the caller's, which must outlive the encoder's use of it.
-  Encoder(Device& device, CUstream stream) : device_(device), stream_(stream), batch_(device) {}
+  Encoder(Device& device, CUstream stream, Arena arena = {})
+      : device_(device), stream_(stream), batch_(device), arena_(std::move(arena)) {}
 
   Device& device() const { return device_; }
   CUstream stream() const { return stream_; }
@@ -65,6 +68,12 @@ class Encoder {
   // the stream is being captured and handlers or kept objects wait for the work.
   void commit();
 
+  // From now on its runs note that they use the arena, so that another encoder may have it.
+  void share_arena() { shares_arena_.store(true, std::memory_order_relaxed); }
+
+  // The arena of an encoder that is about to go, whose work may still use it.
+  Arena take_arena() { return std::move(arena_); }
+
   // Commits, and waits until the work and its handlers are finished, also if the commit fails.
   // Throws Error with what failed; invalid_argument while the stream is being captured.
   void synchronize();
@@ -84,6 +93,7 @@ class Encoder {
   std::mutex mutex_;
   Batch batch_;
   Arena arena_;
+  std::atomic<bool> shares_arena_ = false;
   std::vector<void*> placed_;  // a program's buffers, scratch memory in the arena
   Stream capture_stream_;
   bool capturing_ = false;
@@ -96,7 +106,8 @@ class Encoder {
   const std::shared_ptr<Failure> failure_ = std::make_shared<Failure>();
   std::vector<CompletionHandler> handlers_;
   std::vector<std::shared_ptr<void>> temporaries_;
-  std::uint64_t last_batch_ = 0;  // of the device's worker
+  const std::shared_ptr<Worker::Queue> completions_ = std::make_shared<Worker::Queue>();
+  std::uint64_t last_completion_ = 0;
 };
 
 }  // namespace jge

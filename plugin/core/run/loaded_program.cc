@@ -19,8 +19,8 @@ LoadedProgram::LoadedProgram(Device& device, std::shared_ptr<const Program> prog
     prepare_launch(device.driver(), device.info(), functions_[kernel->kernel],
                    program_->kernels[kernel->kernel].label, *kernel);
   }
-  loaded_ = {device.context(), program_->kernels, functions_, program_->values.data(),
-             program_->max_parameters};
+  loaded_ = {device.context(),        program_->kernels,        functions_,
+             program_->values.data(), program_->max_parameters, program_->max_bytes};
 }
 
 BoundNode LoadedProgram::bind(std::size_t index, std::span<void* const> buffers) const {

@@ -3,12 +3,12 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <utility>
 
 #include "core/device/device.h"
 #include "core/run/loaded_program.h"
 #include "core/run/program_graph.h"
+#include "driver/fork.h"
 
 namespace jge {
 
@@ -35,16 +35,18 @@ class ProgramOnDevices {
 
  private:
   struct Entry {
-    Entry(Device& device, std::shared_ptr<const Program> program, Entry* next)
-        : here(device, std::move(program)), next(next) {}
+    Entry(Device& device, std::shared_ptr<const Program> program)
+        : here(device, std::move(program)) {}
     OnDevice here;
-    Entry* next;
+    Entry* next = nullptr;
+    const unsigned made_at = fork_depth();
   };
 
+  OnDevice* find(const Device& device) const;
+
   std::shared_ptr<const Program> program_;
-  // A list that only grows, so that a warm call takes no lock.
+  // A list that only grows, so that a warm call takes no lock. A forked child adds its own devices.
   std::atomic<Entry*> first_{nullptr};
-  std::mutex loading_;
 };
 
 }  // namespace jge

@@ -6,6 +6,7 @@
 #include "core/base/waiting.h"
 #include "core/sinks/capture_sink.h"
 #include "driver/cuda_driver.h"
+#include "driver/fork.h"
 #include "driver/host_driver.h"
 #include "driver/timed_driver.h"
 
@@ -62,28 +63,39 @@ void Runtime::run_and_wait(ProgramOnDevices& program, int ordinal, std::span<voi
 
 namespace {
 
-Runtime* make_runtime(const Driver& driver) {
-  return new Runtime(options().time_driver_calls ? timed_driver(driver) : driver);
+const Driver& table(const Driver& driver) {
+  return options().time_driver_calls ? timed_driver(driver) : driver;
 }
+
+struct HostRuntime : Runtime {
+  HostRuntime() : Runtime(table(host_driver())) { JGE_CALL(driver(), cuInit, 0); }
+};
+struct CudaRuntime : Runtime {
+  CudaRuntime() : Runtime(table(*cuda_driver().table)) {}
+};
+
+constinit PerProcess<HostRuntime> host_made;
+constinit PerProcess<CudaRuntime> cuda_made;
 
 }  // namespace
 
-Runtime& host_runtime() {
-  static Runtime* const runtime = [] {
-    const Driver& driver = host_driver();
-    JGE_CALL(driver, cuInit, 0);
-    return make_runtime(driver);
-  }();
-  return *runtime;
-}
+Runtime& host_runtime() { return host_made.get(); }
 
 Runtime& cuda_runtime() {
-  const CudaDriver& cuda = cuda_driver();
-  if (!cuda.table) {
-    throw Error(Code::unavailable, "no GPU can be used: " + cuda.why_not);
+  if (cuda_driver_is_a_parents()) {
+    throw Error(Code::invalid_argument,
+                "CUDA cannot be used after os.fork() in a process that used it: start the other "
+                "process anew, as multiprocessing's \"spawn\" does");
   }
-  static Runtime* const runtime = make_runtime(*cuda.table);
-  return *runtime;
+  if (const CudaDriver& driver = cuda_driver(); !driver.table) {
+    throw Error(Code::unavailable, "no GPU can be used: " + driver.why_not);
+  }
+  return cuda_made.get();
+}
+
+void stop_workers() {
+  if (Runtime* made = cuda_made.find()) made->stop_workers();
+  if (Runtime* made = host_made.find()) made->stop_workers();
 }
 
 }  // namespace jge

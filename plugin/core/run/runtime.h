@@ -53,7 +53,11 @@ class Runtime {
 
 // The software driver's.
 Runtime& host_runtime();
-// The NVIDIA driver's; throws Error (unavailable) where there is none.
+// The NVIDIA driver's. Throws Error: unavailable where there is none, invalid_argument in a child
+// of a process that used it.
 Runtime& cuda_runtime();
+
+// Stops the workers of both.
+void stop_workers();
 
 }  // namespace jge

@@ -31,8 +31,11 @@ class Streams {
  private:
   friend class PooledEncoder;
 
-  // More streams in use at once is no use case; the least recently used encoder goes.
+  // More streams in use at once is no use case; the least recently used encoder goes. Its arena is
+  // given to a later one: it cannot be freed (docs/plugin_invariants.md, 7).
   static constexpr std::size_t kMaxEncoders = 256;
+  // From so many on, runs note their use of arenas, which costs a driver call.
+  static constexpr std::size_t kManyEncoders = 128;
 
   struct Slot {
     std::uint64_t stream_id;
@@ -43,13 +46,17 @@ class Streams {
     std::unique_ptr<Encoder> encoder;
   };
 
-  void drop_unused();
+  std::shared_ptr<Encoder> find(std::uint64_t stream_id);
+  std::shared_ptr<Encoder> drop_unused();
+  void keep_arena(Encoder& encoder);
+  Arena take_free_arena();
 
   Device& device_;
   std::mutex mutex_;
   std::list<Slot> slots_;  // most recently used first
   // By cuStreamGetId: a recycled handle has a new one, so it never meets a stale encoder.
   std::unordered_map<std::uint64_t, std::list<Slot>::iterator> by_stream_id_;
+  std::vector<Arena> arenas_;  // of encoders that are gone
   std::mutex pool_mutex_;
   std::vector<OwnedEncoder> pool_;
 };

@@ -11,11 +11,12 @@
 #include <mutex>
 
 #include "core/base/error.h"
+#include "driver/fork.h"
 
 namespace jge {
 namespace {
 
-std::mutex mutex;
+ForkLock mutex;
 std::string& folder() {
   static auto* const path = new std::string();
   return *path;

@@ -6,10 +6,12 @@
 #include <mutex>
 #include <utility>
 
+#include "driver/fork.h"
+
 namespace jge {
 namespace {
 
-std::mutex mutex;
+ForkLock mutex;
 
 // By program and node. Never destroyed, as threads may still run at exit.
 auto& table() {

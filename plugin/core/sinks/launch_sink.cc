@@ -1,6 +1,8 @@
 // plugin/core/sinks/launch_sink.cc: nodes straight onto a stream.
 #include "core/sinks/launch_sink.h"
 
+#include <cstddef>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -15,12 +17,22 @@ namespace {
 std::vector<Extent> extents_of(const Launch& launch) {
   std::vector<Extent> extents;
   const auto& [bindings, kernel] = launch.known;
-  for (std::size_t p = 0; p < bindings.size(); ++p) {
-    const Binding& binding = bindings[p];
-    if (!binding.pointer()) continue;
-    const void* begin = *static_cast<void* const*>(launch.parameters[p]);
-    extents.push_back({kernel->parameters[p].name, begin, binding.bytes, binding.writes,
-                       binding.writes && !binding.reads});
+  const auto add = [&](const std::string& name, const Binding& binding, const void* at) {
+    const void* begin = nullptr;
+    std::memcpy(&begin, at, sizeof begin);
+    extents.push_back(
+        {name, begin, binding.bytes, binding.writes, binding.writes && !binding.reads});
+  };
+  const std::size_t count = launch.sizes.size();
+  for (std::size_t p = 0; p < bindings.size() && p < count; ++p) {
+    if (bindings[p].pointer()) {
+      add(kernel->parameters[p].name, bindings[p], launch.parameters[p]);
+    }
+  }
+  for (std::size_t m = 0; count + m < bindings.size(); ++m) {
+    const Member& member = kernel->members[m];
+    const auto* value = static_cast<const std::byte*>(launch.parameters[member.parameter]);
+    add(member.name, bindings[count + m], value + member.offset);
   }
   return extents;
 }

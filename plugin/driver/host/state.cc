@@ -3,11 +3,13 @@
 
 #include <utility>
 
+#include "driver/fork.h"
+
 namespace jge::host {
 
 State& state() {
-  static State& state = *new State;  // never destroyed: threads may outlive statics
-  return state;
+  static constinit PerProcess<State> state;
+  return state.get();
 }
 
 void set_order_seed(std::optional<std::uint64_t> seed) {

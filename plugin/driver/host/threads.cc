@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "driver/fork.h"
 #include "driver/host/scheduler.h"
 
 namespace jge::host {
@@ -37,8 +38,8 @@ struct Pool {
   std::size_t stacks = 0;  // of those
 };
 Pool& pool() {
-  static Pool* const instance = new Pool;  // launches may outlive static objects
-  return *instance;
+  static constinit PerProcess<Pool> pool;
+  return pool.get();
 }
 
 Scheduler& scheduler_of(JgeHostBlock* block) {

@@ -13,11 +13,12 @@ from workloads import (
     handlers,
     libraries,
     lifetimes,
+    parameters,
     regions,
 )
 
 WORKLOADS: dict[Workload, float] = {}
-for part in (regions, encoders, handlers, lifetimes, faults, disturbances, libraries):
+for part in (regions, parameters, encoders, handlers, lifetimes, faults, disturbances, libraries):
     WORKLOADS |= part.WORKLOADS
 ALONE: list[Workload] = libraries.ALONE
 
