@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from jax_graphenc.base.errors import UnsupportedOnCpuError
 from jax_graphenc.base.options import current as current_options
 from jax_graphenc.compiler import fatbin
-from jax_graphenc.compiler.compile import CPU_TARGETS, compile_source
+from jax_graphenc.compiler.compile import CPU_TARGETS, compile_source, compiled_text
 from jax_graphenc.compiler.diagnostics import UnknownKernelError
 from jax_graphenc.compiler.source import Entry, Source
 from jax_graphenc.signature.parse import list_kernels
@@ -52,6 +52,10 @@ class CudaSource:
             return images[0].data, entries[0]
         pairs = zip(targets, images, strict=True)
         return fatbin.join(tuple((target, image.data) for target, image in pairs)), entries[0]
+
+    def text(self, expression: str, target: str) -> str:
+        """The text that a compiler is given for a target; raises what the compiler raises."""
+        return compiled_text(self.source, [expression], target, current_options().cache_dir)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,16 @@ import keyword
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
 from jax_graphenc.base.errors import telling
+from jax_graphenc.compiler.includes import find_includes
 from jax_graphenc.compiler.source import Source
 from jax_graphenc.signature.layouts import Layout, Struct, vector
 from jax_graphenc.signature.parse import layout_of, parse_signature
 from jax_graphenc.signature.signature import Default
+from jax_graphenc.signature.signature import Parameter as Written
 from jax_graphenc.signature.types import element_of
 
 Role = Literal["in", "out", "inout", "scratch", "value", "null"]
@@ -178,8 +181,9 @@ def describe(
             if not in_full:
                 raise
         except ValueError as error:
-            # The kernel may be in a header.
             included = "#include" in source.text
+            if not in_full and (inside := _in_header(source, expression)) is not None:
+                return _described(source, expression, inside, params)
             if "__global__" not in source.text and not included:
                 raise ValueError(
                     f"{error}. The source has no __global__: write "
@@ -193,6 +197,31 @@ def describe(
                 _declared_in(source, name, text) for name, text in params.items() if "." not in name
             ]
             return _with_members(source, expression, in_order, params)
+    return _described(source, expression, found, params)
+
+
+def _in_header(source: Source, expression: str) -> tuple[Written, ...] | None:
+    """The parameters of a kernel that stands in one of the user's files that a source includes."""
+    for path in find_includes(source):
+        text = Path(path).read_text("utf-8-sig", "replace")
+        if "__global__" not in text:
+            continue
+        try:
+            return parse_signature(
+                text, expression, defines=dict(source.defines), filename=path
+            ).parameters
+        except (TypeError, ValueError):
+            continue
+    return None
+
+
+def _described(
+    source: Source | None,
+    expression: str,
+    found: Sequence[Written],
+    params: Mapping[str, str],
+) -> tuple[Parameter, ...]:
+    """The parameters of a signature, with what the user says of them."""
     parameters = {p.name: Parameter(p.name, p.role, p.type, p.layout, p.default) for p in found}
     with telling(f"kernel '{expression}'"):
         for name, text in params.items():

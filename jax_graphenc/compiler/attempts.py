@@ -94,6 +94,15 @@ def compile_first(
     raise _told(told, last, f"{first.log}\n{told.log}")
 
 
+def with_remark(text: str, attempt: Attempt) -> str:
+    """A text with a comment before it that says what was left out."""
+    out = [left for left in attempt.parts if not left.part.kept]
+    remark = "".join(f"// Left out as host code: {left}\n" for left in out)
+    if attempt.default_device:
+        remark += "// Functions without annotations are device functions.\n"
+    return remark + text
+
+
 def _further(source: Source, log: str, tells_host_functions: bool) -> Iterator[Attempt]:
     texts = {
         path: Path(path).read_text("utf-8-sig", "surrogateescape") for path in find_includes(source)
@@ -121,9 +130,9 @@ def _with_copies(
     """The source with copies of the user's files that it includes without host code, if any has."""
     copies = {}
     for path, text in texts.items():
-        copy = leave_out_host_code(text, macros)
-        parts += tuple(LeftOut(part, path) for part in copy.parts)
-        copies[os.path.realpath(path)] = _Copy(path, copy.text, copy.text != text)
+        new = leave_out_host_code(text, macros)
+        parts += tuple(LeftOut(part, path) for part in new.parts)
+        copies[os.path.realpath(path)] = _Copy(path, new.text, new.text != text)
     names = {
         real: f"{_COPIES}/{i}/{Path(copies[real].path).name}"
         for i, real in enumerate(_including(source, copies))
@@ -152,9 +161,9 @@ def _including(source: Source, copies: Mapping[str, _Copy]) -> list[str]:
     """The files that differ, and those that include one of them, directly or not."""
     includes = {
         real: {
-            os.path.realpath(found)
+            os.path.realpath(path)
             for match in _INCLUDE.finditer(copy.text)
-            if (found := _resolve(match, source, Path(copy.path).parent)) is not None
+            if (path := _resolve(match, source, Path(copy.path).parent)) is not None
         }
         for real, copy in copies.items()
     }
@@ -185,25 +194,27 @@ def _redirected(text: str, source: Source, folder: Path, names: Mapping[str, str
 
 
 _MISSING = re.compile(
-    r"undefined reference to [`'](?P<host>[^'(]+)|Unresolved extern function '(?P<device>\w+)'"
-    r"|undefined symbol: (?P<symbol>\w+)"
+    r"undefined reference to [`'](?P<spelled>[^'(]+)|Unresolved extern function '(?P<mangled>\w+)'"
 )
+
+
+def _is_missing(name: str, match: re.Match[str]) -> bool:
+    """Whether a linker misses a function of this name."""
+    if spelled := match["spelled"]:
+        return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", spelled) is not None
+    return match["mangled"] == name or f"{len(name)}{name}" in match["mangled"]
 
 
 def _told(error: KernelCompileError, attempt: Attempt, log: str) -> KernelCompileError:
     """An error of a source without host code, with what a reader has to know of that."""
-    notes = []
     out = [left for left in attempt.parts if not left.part.kept]
-    for match in _MISSING.finditer(error.log):
-        text = match["host"] or match["device"] or match["symbol"]
-        for left in out:
-            bare = left.part.name.rpartition("::")[2]
-            if re.search(rf"(?<![A-Za-z_]){re.escape(bare)}(?![a-z_])", text):
-                note = (
-                    f"{left.file}:{left.part.line}: `{left.part.name}` is a host function, and a "
-                    "kernel calls it: put __device__ before it"
-                )
-                notes += [note] if note not in notes else []
+    missing = list(_MISSING.finditer(error.log))
+    notes = [
+        f"{left.file}:{left.part.line}: `{left.part.name}` is a host function, and a kernel calls "
+        "it: put __device__ before it"
+        for left in out
+        if any(_is_missing(left.part.name.rpartition("::")[2], match) for match in missing)
+    ]
     names = ", ".join(map(str, out[:_MANY])) + (", ..." if len(out) > _MANY else "")
     notes.append(f"This is of the source without its host code, which was left out: {names}.")
     if kept := [left for left in attempt.parts if left.part.kept]:

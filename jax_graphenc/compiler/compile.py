@@ -105,6 +105,18 @@ def compile_source(
         raise relocated(error, anonymous, source) from None
 
 
+def compiled_text(
+    source: Source, expressions: Sequence[str], target: str, cache_dir: Path | None
+) -> str:
+    """The text that a compiler is given: what is put before the source, and what is left of it.
+
+    Compiles, and raises what `compile_source` raises.
+    """
+    if target in CPU_TARGETS:
+        return host.compiled_text(source, expressions, checked=target == "cpu-checked")
+    return gpu.compiled_text(source, expressions, target, cache_dir)
+
+
 def _anonymous(source: Source, expressions: Sequence[str]) -> Source:
     """The source under a name that stays when the file around it is edited, and its image with it.
 

@@ -61,6 +61,17 @@ def compile_image(
         return _by_nvcc(error, source, expressions, target)
 
 
+def compiled_text(
+    source: Source, expressions: Sequence[str], target: str, cache_dir: Path | None = None
+) -> str:
+    """The text that `compile_image` compiles; raises what it raises."""
+    try:
+        return nvrtc.compiled_text(source, expressions, target, cache_dir)
+    except (CompilerNotFoundError, KernelCompileError):
+        compile_image(source, expressions, target, cache_dir)
+        return nvcc.translation_unit(source, expressions)
+
+
 def _by_nvcc(
     error: KernelCompileError, source: Source, expressions: Sequence[str], target: str
 ) -> Image:

@@ -10,9 +10,10 @@ import shlex
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from jax_graphenc.compiler.attempts import Attempt, compile_first
+from jax_graphenc.compiler.attempts import Attempt, compile_first, with_remark
 from jax_graphenc.compiler.cxx import find_compiler, version_of
 from jax_graphenc.compiler.diagnostics import UnknownKernelError, compile_error, errors
 from jax_graphenc.compiler.host_image import read_entries
@@ -103,7 +104,10 @@ def compile_shared_object(
 
 def compiled_text(source: Source, expressions: Sequence[str], *, checked: bool = False) -> str:
     """The text of the attempt that compiles; raises as `compile_shared_object` does."""
-    return _translation_unit(_first(source, expressions, checked)[1].source, expressions)
+    _, attempt = _first(source, expressions, checked)
+    return with_remark(
+        _translation_unit(attempt.source, expressions), replace(attempt, default_device=False)
+    )
 
 
 def _first(source: Source, expressions: Sequence[str], checked: bool) -> tuple[Image, Attempt]:

@@ -228,7 +228,7 @@ def _outer_nodes(root: Node) -> Iterator[Node]:
 
 def _function(node: Node, code: bytes, macros: Macros) -> tuple[Part, list[_Edit]] | None:
     """A function whose body is left out, or why it is kept; None for one of the device."""
-    declarator = node
+    declarator: Node | None = node
     while declarator is not None and declarator.type != "function_declarator":
         declarator = declarator.child_by_field_name("declarator") or next(
             (child for child in declarator.named_children if "declarator" in child.type), None

@@ -72,7 +72,7 @@ def compile_image(source: Source, expressions: Sequence[str], target: str) -> Im
     with tempfile.TemporaryDirectory(prefix="jax_graphenc_") as name:
         folder = Path(name)
         (folder / "kernel.cu").write_text(
-            _translation_unit(source, expressions), encoding="utf-8", errors="surrogateescape"
+            translation_unit(source, expressions), encoding="utf-8", errors="surrogateescape"
         )
         output = "kernel.ptx" if virtual else "kernel.cubin"
         links, options = _linked(_options(source, target), folder)
@@ -132,7 +132,7 @@ def _files(source: Source, folder: Path, compiler: Path, links: dict[str, str]) 
     return tuple(f for f in users_files(read, source, folder, others) if f != source.filename)
 
 
-def _translation_unit(source: Source, expressions: Sequence[str]) -> str:
+def translation_unit(source: Source, expressions: Sequence[str]) -> str:
     """The source, and two tables that PTX shows: the kernels' symbols, and their types."""
     # nvcc puts the working folder, whose name is random, before a name that does not begin so.
     rooted = replace(source, filename=f"/{source.filename.removeprefix('/')}")

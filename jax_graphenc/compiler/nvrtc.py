@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jax_graphenc.base.errors import KernelCompileError
-from jax_graphenc.compiler.attempts import Attempt, compile_first
+from jax_graphenc.compiler.attempts import Attempt, compile_first, with_remark
 from jax_graphenc.compiler.cuda_headers import more_headers, toolkit_headers
 from jax_graphenc.compiler.demangle import TYPE_PROBE, demangle, parameter_types
 from jax_graphenc.compiler.diagnostics import (
@@ -80,7 +80,8 @@ def compiled_text(
     source: Source, expressions: Sequence[str], target: str, cache_dir: Path | None = None
 ) -> str:
     """The text of the attempt that compiles; raises as `compile_image` does."""
-    return _text(_first(source, expressions, target, cache_dir)[1])
+    _, attempt = _first(source, expressions, target, cache_dir)
+    return with_remark(_text(attempt), attempt)
 
 
 def _first(

@@ -17,6 +17,7 @@ from jax_graphenc.calls.code import CudaSource
 from jax_graphenc.calls.parameters import python_signature
 from jax_graphenc.calls.values import Keywords
 from jax_graphenc.compiler.files import FollowedSource, Version
+from jax_graphenc.devices.target import target_of
 from jax_graphenc.kernels import absent, occupancy, traced_values
 from jax_graphenc.kernels.copies import derivative_rule
 from jax_graphenc.kernels.definition import Definition
@@ -274,6 +275,40 @@ class CudaKernel:
         self.without.cache_clear()
         if self._latest is not None:
             self._latest[1]._set_rule(rule)
+
+    @ends_at_caller
+    def source(self, target: str | None = None, *inputs: Any) -> str:
+        """The text that is compiled: what is put before the source, and the source.
+
+        Of a source that compiles only without its host code, the bodies of host functions are left
+        out; the text begins with a list of them.
+
+        Args:
+            target: ``"cpu"``, or an architecture such as ``"sm_90a"``; by default what a call would
+                be compiled for here.
+            *inputs: arrays, or dtypes, for a kernel whose name has ``{x}``.
+
+        Raises:
+            TypeError: for a kernel that is given as an image, or if the inputs are needed.
+            KernelCompileError: if it does not compile.
+        """
+        definition = self.current().definition
+        dtypes = occupancy.dtypes_of(inputs)
+        code = definition.code_for(dtypes)
+        if not isinstance(code, CudaSource):
+            raise TypeError(
+                f"kernel '{definition.title}' is given as an image; only a source has a text"
+            )
+        expression = definition.expression(dtypes)
+        if "{" in expression:
+            raise TypeError(
+                f"kernel '{definition.title}' depends on the dtypes of its inputs: pass an array "
+                "or a dtype for each, as in kernel.source(None, x)"
+            )
+        if target is None:
+            platform = "cuda" if jax.default_backend() == "gpu" else "cpu"
+            (target, *_) = target_of(platform).architectures
+        return code.text(expression, target)
 
     # ------------------------------------------------------------------ on a GPU
 

@@ -137,4 +137,4 @@ def on_device(code: Code, expression: str, name: str, device: jax.Device | None)
 
 def dtypes_of(inputs: Sequence[Any]) -> list[np.dtype[Any]]:
     """The dtypes of arrays, or of what has one."""
-    return [np.dtype(getattr(x, "dtype", x)) for x in inputs]
+    return [np.dtype(x if isinstance(x, type) else getattr(x, "dtype", x)) for x in inputs]

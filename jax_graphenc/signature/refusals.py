@@ -45,8 +45,9 @@ def not_found(unit: Unit, name: str, path: str, source: str, filename: str) -> s
         )
     elif re.search(r"^\s*#\s*include\b", source, re.MULTILINE):
         message += (
-            ". Included files are not looked into: for a kernel in one of them, give params= in "
-            "full, such as {'x': 'const float*', 'out': 'float*', 'n': 'int'}"
+            ". Of the files that it includes, those in its folder and in include_dirs= are looked "
+            "into, too: for a kernel elsewhere, give params= in full, such as {'x': 'const "
+            "float*', 'out': 'float*', 'n': 'int'}"
         )
     return message
 
