@@ -209,15 +209,20 @@ def _told(error: KernelCompileError, attempt: Attempt, log: str) -> KernelCompil
     """An error of a source without host code, with what a reader has to know of that."""
     out = [left for left in attempt.parts if not left.part.kept]
     missing = list(_MISSING.finditer(error.log))
-    notes = [
+    needed = [
         f"{left.file}:{left.part.line}: `{left.part.name}` is a host function, and a kernel calls "
         "it: put __device__ before it"
         for left in out
         if any(_is_missing(left.part.name.rpartition("::")[2], match) for match in missing)
     ]
     names = ", ".join(map(str, out[:_MANY])) + (", ..." if len(out) > _MANY else "")
-    notes.append(f"This is of the source without its host code, which was left out: {names}.")
+    notes = [
+        *needed,
+        f"This is of the source without its host code, which was left out: {names}.",
+    ]
     if kept := [left for left in attempt.parts if left.part.kept]:
         names = ", ".join(f"{left}, since {left.part.kept}" for left in kept[:_MANY])
         notes.append(f"What may be host code was kept: {names}.")
-    return type(error)("\n".join((str(error), *notes)), log)
+    # A linker's own words speak of files that are gone.
+    said = str(error).partition("\n")[0] if needed else str(error)
+    return type(error)("\n".join((said, *notes)), log)
