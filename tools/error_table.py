@@ -234,10 +234,12 @@ def normalized(message: str, home: str) -> str:
         message = re.sub(pattern, by, message, flags=re.M)
     lines = message.split("\n")
     if "does not compile for" in message:
-        # Compilers word errors differently: keep the first error and its line.
-        first = next(i for i, line in enumerate(lines) if COMPILER_ERROR.search(line))
+        # Compilers word errors differently: keep the first error and its line, and what is ours.
+        ours = [line for line in lines[1:] if "host function" in line or "host code" in line]
+        first = next((i for i, line in enumerate(lines) if COMPILER_ERROR.search(line)), 0)
         excerpt = [line for line in lines[first + 1 : first + 3] if line.startswith(" ")]
         lines = lines[: first + 1] + [re.sub(r"^ *\d* *\|", "    ", line) for line in excerpt]
+        lines += ours
     return "\n".join(line.rstrip() for line in lines).strip()
 
 
