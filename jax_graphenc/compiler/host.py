@@ -106,7 +106,8 @@ def compiled_text(source: Source, expressions: Sequence[str], *, checked: bool =
     """The text of the attempt that compiles; raises as `compile_shared_object` does."""
     _, attempt = _first(source, expressions, checked)
     return with_remark(
-        _translation_unit(attempt.source, expressions), replace(attempt, default_device=False)
+        _translation_unit(attempt.source, expressions, checked),
+        replace(attempt, default_device=False),
     )
 
 
@@ -142,7 +143,9 @@ def _compile(attempt: Attempt, expressions: Sequence[str], checked: bool) -> Ima
             path.write_text(contents, "utf-8", "surrogateescape")
         unit = folder / "kernel.cc"
         unit.write_text(
-            _translation_unit(source, expressions), encoding="utf-8", errors="surrogateescape"
+            _translation_unit(source, expressions, checked),
+            encoding="utf-8",
+            errors="surrogateescape",
         )
         dependencies = ("-MD", "-MF", "kernel.d")
         if _hides_shared(attempt):
@@ -176,7 +179,7 @@ def _system_folders(command: tuple[str, ...]) -> list[Path]:
     return [Path("/usr/include"), Path("/usr/lib"), prefix / "lib", *prefix.glob(machine)]
 
 
-def _translation_unit(source: Source, expressions: Sequence[str]) -> str:
+def _translation_unit(source: Source, expressions: Sequence[str], checked: bool = False) -> str:
     """Returns the headers, the source under its own name, and the table of its kernels."""
     rows = "".join(
         f"jge_row<decltype(&{expression}), &{expression}>({_string_literal(expression)}),\n"
@@ -187,7 +190,7 @@ def _translation_unit(source: Source, expressions: Sequence[str]) -> str:
         '#ifdef JGE_CHECK_CONVERSIONS\n#include "jge_conversions.h"\n#endif\n'
         f"{PRELUDE}"
         f"{source.macro_directives}#include <assert.h>\n{_USERS}{source.include_directives}"
-        f"{source.line_directive}{rewrite_shared(source.text)}\n{_USERS}"
+        f"{source.line_directive}{rewrite_shared(source.text, checked)}\n{_USERS}"
         f'#line 1 "{_LAUNCHER}"\n'
         f"static const JgeHostKernel jge_kernels[] = {{\n{rows}}};\n"
         "const JgeHostImage jge_host_image = {\n"
@@ -210,7 +213,7 @@ def _rewritten(preprocessed: str, checked: bool) -> str:
     """A translation unit whose macros and included files are seen by `rewrite_shared`."""
     before, users, behind = preprocessed.split(_USERS)
     storage = "static" if checked else "thread_local"
-    return f"{before}#define __shared__ {storage}\n{rewrite_shared(users)}{behind}"
+    return f"{before}#define __shared__ {storage}\n{rewrite_shared(users, checked)}{behind}"
 
 
 def _string_literal(text: str) -> str:

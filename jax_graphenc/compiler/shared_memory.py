@@ -38,7 +38,7 @@ def hides_shared(text: str, others: Iterable[str]) -> bool:
     return any(map(_WORTH_A_LOOK.search, texts[1:])) or any(map(_WORD.search, macros))
 
 
-def rewrite_shared(text: str) -> str:
+def rewrite_shared(text: str, checked: bool = False) -> str:
     """Makes pointers of `extern __shared__ T s[];` (include/host/jge_shared.h).
 
     Every other line stays as it is, and every line where it is. `static` before `__shared__`, which
@@ -47,8 +47,10 @@ def rewrite_shared(text: str) -> str:
 
     Args:
         text: CUDA C++.
+        checked: Make other shared variables references whose place the compiler does not see: it
+            checks no access of which it knows that it is in bounds.
     """
-    if not _WORTH_A_LOOK.search(text):
+    if not _WORTH_A_LOOK.search(text) and not (checked and "__shared__" in text):
         return text
     code = text.encode()
     edits: list[tuple[int, int, str]] = []
@@ -58,6 +60,8 @@ def rewrite_shared(text: str) -> str:
             continue
         if "extern" in words:
             edits.append((node.start_byte, node.end_byte, _pointers(node)))
+        elif checked and enclosing(node, "compound_statement") is not None:
+            edits += _references(node)
         for child in node.children:
             if text_of(child) == "static":
                 edits.append((child.start_byte, child.end_byte, ""))
@@ -89,3 +93,19 @@ def _pointers(declaration: Node) -> str:
                 f"static const jge::Dynamic jge_{name}([] {{ {name} = {pointer}; }});"
             )
     return " ".join(result)
+
+
+def _references(declaration: Node) -> list[tuple[int, int, str]]:
+    """Edits that give the variables of a declaration other names, and references theirs."""
+    edits = []
+    references = []
+    for declarator in declaration.children_by_field_name("declarator"):
+        name: Node | None = declarator
+        while name is not None and name.type != "identifier":
+            name = name.child_by_field_name("declarator")
+        if name is None:
+            return []
+        edits.append((name.start_byte, name.start_byte, "jge_shared_"))
+        references.append(f" auto& {text_of(name)} = ::jge::opaque(jge_shared_{text_of(name)});")
+    edits.append((declaration.end_byte, declaration.end_byte, "".join(references)))
+    return edits

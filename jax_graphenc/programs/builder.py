@@ -117,11 +117,13 @@ class ProgramBuilder:
     Args:
         name: of the program.
         reuse: when scratch memory may be used again, as ``memory_plan.plan`` takes it.
+        gap: likewise, bytes behind each value in scratch memory.
     """
 
-    def __init__(self, name: str, *, reuse: str = "path") -> None:
+    def __init__(self, name: str, *, reuse: str = "path", gap: int = 0) -> None:
         self._name = name
         self._reuse = reuse
+        self._gap = gap
         self._arguments: list[Value] = []
         self._copies: dict[tuple[int, int, int], Value] = {}  # of views, to be aligned
         self._operations: list[_Launch | _Fill | _Concatenate] = []
@@ -256,7 +258,7 @@ class ProgramBuilder:
         roots, dependencies = self._lifetimes()
         self._donate(results, donated, aliases)
         inner = [root._storage for root in roots if root._result is None]
-        scratch = plan(inner, ancestors(dependencies), self._reuse)
+        scratch = plan(inner, ancestors(dependencies), self._reuse, self._gap)
         return program.Program(
             self._name,
             tuple(value.bytes for value in self._arguments),

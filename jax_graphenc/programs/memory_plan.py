@@ -12,6 +12,10 @@ from jax_graphenc.calls.call import SLOT_BYTES
 _MAX_CANDIDATES = 32
 
 
+# On the CPU a run leaves a pattern behind each value and looks at it later (core/run/guards.h).
+GUARD_BYTES = 16
+
+
 @dataclass(slots=True, eq=False)
 class Storage:
     """Memory for one or several values, from the first operation that touches it to the last.
@@ -44,7 +48,7 @@ def ancestors(dependencies: Sequence[Sequence[int]]) -> list[int]:
     return before
 
 
-def plan(storages: Sequence[Storage], before: Sequence[int], reuse: str) -> int:
+def plan(storages: Sequence[Storage], before: Sequence[int], reuse: str, gap: int = 0) -> int:
     """Gives every storage an offset, so that none is written while another is alive there.
 
     A slot may be used again once its value is dead. Which values are alive depends on the
@@ -58,6 +62,7 @@ def plan(storages: Sequence[Storage], before: Sequence[int], reuse: str) -> int:
         storages: in the order of their first operations.
         before: as ``ancestors`` gives it.
         reuse: one of ``option_kinds.SCRATCH_REUSE``.
+        gap: bytes behind each value that no other has.
 
     Returns:
         Bytes of the scratch buffer.
@@ -69,7 +74,7 @@ def plan(storages: Sequence[Storage], before: Sequence[int], reuse: str) -> int:
         first, last = storage.operations[0], storage.operations[-1]
         while alive and alive[0][0] < first:
             free.add(alive.pop(0)[2])
-        size = -(-storage.bytes // SLOT_BYTES) * SLOT_BYTES
+        size = -(-(storage.bytes + gap) // SLOT_BYTES) * SLOT_BYTES
         after = {"path": before[first], "order": -1, "never": 0}[reuse]
         slot = free.take(size, after) if reuse != "never" else None
         storage.offset, storage.slot_bytes = slot or (total, size)

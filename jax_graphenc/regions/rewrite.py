@@ -15,6 +15,7 @@ from jax_graphenc.programs import program
 from jax_graphenc.programs.builder import ProgramBuilder
 from jax_graphenc.programs.compiled_call import compile_for
 from jax_graphenc.programs.custom_call import stays_out
+from jax_graphenc.programs.memory_plan import GUARD_BYTES
 from jax_graphenc.regions.equations import Kind
 from jax_graphenc.regions.jaxprs import closed, has_kernel, holds_kernel, is_jaxpr
 from jax_graphenc.regions.partition import Partition, Stage, partition
@@ -94,7 +95,11 @@ class Rewriter:
     # ------------------------------------------------------------------ programs
 
     def _program(self, stage: Stage, donated: Carried) -> core.JaxprEqn:
-        builder = ProgramBuilder(self._name, reuse=current_options().scratch_reuse)
+        builder = ProgramBuilder(
+            self._name,
+            reuse=current_options().scratch_reuse,
+            gap=GUARD_BYTES if self._target.platform == "cpu" else 0,
+        )
         made = record(stage, builder, self._needed_kernel, donated)
         outvars: list[Any] = list(stage.results)
         calls = [e.eqn.params["call"] for e in stage.equations if e.kind is Kind.KERNEL]

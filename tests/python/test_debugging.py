@@ -87,3 +87,31 @@ def test_a_profile(tmp_path):
     # The names of XLA's instructions are those of the primitives.
     assert any("cuda_kernel" in name for name in events)
     assert any("cuda_program" in name for name in events)
+
+
+GUARDED = r"""
+extern "C" __global__ void first(const float* x, float* u, int last) {
+  for (int i = threadIdx.x; i <= last; i += blockDim.x) u[i] = x[i % 64];
+}
+extern "C" __global__ void second(const float* u, float* out) {
+  out[threadIdx.x] = u[threadIdx.x];
+}
+"""
+
+
+@pytest.mark.parametrize("graphs", [True, False])
+@pytest.mark.parametrize("size", [64, 60, 50])
+def test_a_write_behind_a_value_that_lives_in_a_region_is_told(graphs, size):
+    x = np.ones(size, np.float32)
+    options = {"out_shape": lambda x, **_: x, "grid": 1, "block": size}
+    first = jge.cuda_kernel(GUARDED, "first", **options)
+    second = jge.cuda_kernel(GUARDED, "second", **{**options, "out_shape": lambda u: u})
+    with jge.options(use_graphs=graphs):
+        for last in (size - 1, size - 1, size - 1):
+            jax.jit(jge.graph(lambda x, last=last: second(first(x, last=last))))(x)
+        with pytest.raises(jax.errors.JaxRuntimeError) as caught:
+            jax.jit(jge.graph(lambda x: second(first(x, last=size))))(x).block_until_ready()
+    assert f"kernel 'first', whose output 'u' has {4 * size} bytes, has written behind it" in str(
+        caught.value
+    )
+    assert "debug=True" in str(caught.value)

@@ -31,6 +31,12 @@ void run(const float* x, float* out, int n) {
 """
 
 
+@pytest.fixture(autouse=True)
+def whole_lines(monkeypatch):
+    """The environment of the tests may set a width."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 @pytest.fixture
 def file(tmp_path):
     (tmp_path / "headers").mkdir()

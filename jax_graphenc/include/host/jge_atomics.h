@@ -42,6 +42,7 @@ static inline void let_others_run() {
 template <class T, class F>
 static inline T atomic_update(T* p, F f) {
   let_others_run();
+  const race::Atomic atomic;
   using Bits = typename BitsOf<sizeof(T)>::type;
   Bits* bits = reinterpret_cast<Bits*>(p);
   Bits old = __atomic_load_n(bits, __ATOMIC_RELAXED);
@@ -93,6 +94,7 @@ JGE_ATOMIC(atomicDec, old == 0 || old > v ? v : old - 1)
 template <class T>
 static inline T atomicExch(T* p, jge::same<T> v) {
   jge::let_others_run();
+  const jge::race::Atomic atomic(true);
   using Bits = typename jge::BitsOf<sizeof(T)>::type;
   return jge::bit_cast<T>(
       __atomic_exchange_n(reinterpret_cast<Bits*>(p), jge::bit_cast<Bits>(v), __ATOMIC_RELAXED));
@@ -109,6 +111,7 @@ static inline T atomicExch_system(T* p, jge::same<T> v) {
 template <class T>
 static inline T atomicCAS(T* p, jge::same<T> expected, jge::same<T> desired) {
   jge::let_others_run();
+  const jge::race::Atomic atomic(true);
   using Bits = typename jge::BitsOf<sizeof(T)>::type;
 #ifdef JGE_CHECKED
   // The compiler takes what follows for a write alone.

@@ -65,13 +65,19 @@ JGE_UNCHECKED static void note(const JgeHostRange& range, uintptr_t at, size_t b
   read.thread[2] = threadIdx.z;
 }
 
+// As the user calls it: shared_memory.py gives shared variables another name.
+JGE_UNCHECKED static const char* shown(const char* name) {
+  static constexpr char kPrefix[] = "jge_shared_";
+  return strncmp(name, kPrefix, sizeof kPrefix - 1) == 0 ? name + sizeof kPrefix - 1 : name;
+}
+
 // Linux maps nothing below, so an address there comes from a null pointer.
 static constexpr uintptr_t kNullBytes = 65536;
 
 // Ends the launch. What lies nearest is most probably what was meant.
 [[noreturn]] JGE_UNCHECKED __attribute__((cold)) static void out_of_bounds(
     uintptr_t at, size_t bytes, bool writes, const void* code, const Variable* variable) {
-  const char* name = variable ? variable->name : "dynamic shared memory";
+  const char* name = variable ? shown(variable->name) : "dynamic shared memory";
   uintptr_t begin = variable ? variable->begin : uintptr_t(launch->shared);
   size_t size = variable ? variable->bytes : launch->shared_bytes;
   const char* read_only = "";
@@ -106,6 +112,8 @@ JGE_UNCHECKED static void check(uintptr_t at, size_t bytes, bool writes, const v
     const JgeHostRange& range = launch->ranges[i];
     if ((range.writable || !writes) && lies_in(at, bytes, uintptr_t(range.begin), range.bytes)) {
       note(range, at, bytes, writes, code);
+      // Nothing races where nothing writes.
+      if (range.writable) race::note(at, bytes, writes, code);
       return;
     }
   }
@@ -115,14 +123,16 @@ JGE_UNCHECKED static void check(uintptr_t at, size_t bytes, bool writes, const v
     fail(kLaunchFailed, JGE_NO_SHARED, nullptr, 0);
   }
   const uintptr_t shared = uintptr_t(launch->shared);
-  if (lies_in(at, bytes, shared, launch->shared_bytes)) return;
+  if (lies_in(at, bytes, shared, launch->shared_bytes)) return race::note(at, bytes, writes, code);
   // In a zone between two variables it is the nearer that was meant.
   const Variable* near = nullptr;
   bool in_zone = false;
   for (size_t i = 0; i < variables_count; ++i) {
     for (size_t j = 0; j < variables[i].count; ++j) {
       const Variable& variable = variables[i].list[j];
-      if (lies_in(at, bytes, variable.begin, variable.bytes)) return;
+      if (lies_in(at, bytes, variable.begin, variable.bytes)) {
+        return race::note(at, bytes, writes, code);
+      }
       in_zone = in_zone || at - variable.begin < variable.bytes_with_zone;
       if (!near ||
           distance(at, variable.begin, variable.bytes) < distance(at, near->begin, near->bytes)) {
@@ -150,6 +160,27 @@ JGE_UNCHECKED static void note_library(const void* place, size_t bytes, bool wri
       return note(range, at, bytes, writes, code);
     }
   }
+}
+
+JGE_UNCHECKED static const char* race::image() { return &__ehdr_start; }
+
+JGE_UNCHECKED static const char* race::name_of(uintptr_t at, uintptr_t* begin) {
+  for (uint32_t i = 0; i < launch->range_count; ++i) {
+    const JgeHostRange& range = launch->ranges[i];
+    if (!lies_in(at, 1, uintptr_t(range.begin), range.bytes)) continue;
+    *begin = uintptr_t(range.begin);
+    return range.name;
+  }
+  for (size_t i = 0; i < variables_count; ++i) {
+    for (size_t j = 0; j < variables[i].count; ++j) {
+      const Variable& variable = variables[i].list[j];
+      if (!lies_in(at, 1, variable.begin, variable.bytes)) continue;
+      *begin = variable.begin;
+      return shown(variable.name);
+    }
+  }
+  *begin = uintptr_t(launch->shared);
+  return "dynamic shared memory";
 }
 
 }  // namespace jge

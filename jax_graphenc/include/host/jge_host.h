@@ -40,7 +40,9 @@
 #include "jge_thread.h"
 // Below here threadIdx is known, and a thread can fail.
 #include "jge_division.h"
+#include "jge_race.h"
 #include "jge_shared.h"
+// Below here a race can be told.
 #include "jge_wait.h"
 // Below here a thread can wait.
 #include "jge_atomics.h"

@@ -45,7 +45,10 @@ struct Launcher<void (*)(Args...)> {
     for (unsigned bz = 0; bz < grid.z; ++bz) {
       for (unsigned by = 0; by < grid.y; ++by) {
         for (unsigned bx = 0; bx < grid.x; ++bx) {
-          if (!rest) blockIdx = {bx, by, bz};
+          if (!rest) {
+            blockIdx = {bx, by, bz};
+            race::begin_block();
+          }
           waited = false;
           unsigned tx = first.x, ty = first.y, tz = first.z;
           for (; tz < block.z; ++tz, ty = 0) {
@@ -58,6 +61,7 @@ struct Launcher<void (*)(Args...)> {
 #endif
                 atomics_done = 0;
                 kernel(args...);
+                race::pause();
                 if (waited) goto block_done;
               }
             }

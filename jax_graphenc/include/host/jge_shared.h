@@ -43,6 +43,16 @@ JGE_UNCHECKED __attribute__((noinline, cold)) static bool drop_stand_in() {
 
 #define JGE_NO_SHARED "uses dynamic shared memory, and the launch has none: pass shared_mem="
 
+#ifdef JGE_CHECKED
+// A variable whose place the compiler does not know, so that it checks each access.
+template <class T>
+__attribute__((always_inline)) static inline T& opaque(T& variable) {
+  T* place = &variable;
+  __asm__("" : "+r"(place));
+  return *place;
+}
+#endif
+
 }  // namespace jge
 
 template <class T>

@@ -30,6 +30,11 @@ static thread_local uintptr_t stack_end;
 // have nothing to release in device code.
 [[noreturn]] __attribute__((noinline, cold)) static void leave();
 
+static inline unsigned int thread_number() {
+  return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+}
+static inline unsigned int lane() { return thread_number() & 31; }
+
 // Where a failing thread goes, and what it leaves there.
 struct Failure {
   jmp_buf escape;

@@ -5,11 +5,6 @@
 
 namespace jge {
 
-static inline unsigned int thread_number() {
-  return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
-}
-static inline unsigned int lane() { return thread_number() & 31; }
-
 // Where a call stands in the user's source: as a default argument it is the caller's line.
 struct Place {
   const char* file;
@@ -34,22 +29,43 @@ struct Myself {
   }
 };
 
-JGE_UNCHECKED __attribute__((noinline)) static JgeHostVotes barrier(bool yes, const char* what,
-                                                                    Place place) {
+JGE_UNCHECKED __attribute__((noinline)) static JgeHostVotes wait_at_barrier(bool yes,
+                                                                            const char* what,
+                                                                            Place place) {
   const Myself me;
   const JgeHostPlace here = {what, place.file, place.line};
   JgeHostVotes votes;
+  race::pause();
   me.woke(launch->calls->barrier(launch->threads, thread_number(), yes, &votes, &here));
+  race::passed_barrier();
   return votes;
 }
 
-JGE_UNCHECKED __attribute__((noinline)) static JgeHostLanes exchange(
+JGE_UNCHECKED __attribute__((noinline)) static JgeHostLanes wait_for_lanes(
     unsigned int mask, const void* value, uint32_t bytes, const char* what, Place place) {
   const Myself me;
   const JgeHostPlace here = {what, place.file, place.line};
   JgeHostLanes lanes;
+  uint32_t time = 0;
+  const race::Meeting* const meeting = race::arrive(mask, &time);
   me.woke(
       launch->calls->exchange(launch->threads, thread_number(), mask, value, bytes, &lanes, &here));
+  race::met(meeting, time, lanes.mask);
+  return lanes;
+}
+
+__attribute__((always_inline)) static inline JgeHostVotes barrier(bool yes, const char* what,
+                                                                  Place place) {
+  const JgeHostVotes votes = wait_at_barrier(yes, what, place);
+  race::check_again();
+  return votes;
+}
+__attribute__((always_inline)) static inline JgeHostLanes exchange(unsigned int mask,
+                                                                   const void* value,
+                                                                   uint32_t bytes, const char* what,
+                                                                   Place place) {
+  const JgeHostLanes lanes = wait_for_lanes(mask, value, bytes, what, place);
+  race::check_again();
   return lanes;
 }
 
@@ -57,6 +73,7 @@ JGE_UNCHECKED __attribute__((noinline)) static unsigned int active(Place place) 
   const Myself me;
   const JgeHostPlace here = {"__activemask()", place.file, place.line};
   unsigned int mask;
+  race::pause();
   me.woke(launch->calls->active(launch->threads, thread_number(), &mask, &here));
   return mask;
 }
@@ -65,6 +82,7 @@ JGE_UNCHECKED __attribute__((noinline)) static void yield() {
   if (!launch->calls) return;
   const Myself me;
   const JgeHostPlace here = {"an atomic operation", "", 0};
+  race::pause();
   me.woke(launch->calls->yield(launch->threads, thread_number(), &here));
 }
 

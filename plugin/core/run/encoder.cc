@@ -134,6 +134,11 @@ std::span<void* const> Encoder::with_arena(const Program& program, std::span<voi
   return placed_;
 }
 
+std::span<void* const> Encoder::place(const Program& program, std::span<void* const> buffers) {
+  std::lock_guard lock(mutex_);
+  return with_arena(program, buffers);
+}
+
 void Encoder::add_completed_handler(CompletionHandler handler) {
   std::lock_guard lock(mutex_);
   reject_capture("completes nothing: add the handler afterwards");

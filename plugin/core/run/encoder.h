@@ -57,6 +57,9 @@ class Encoder {
   // Appends a whole program and commits: the nodes are on the stream when it returns.
   void run(ProgramOnDevices::OnDevice& program, std::span<void* const> buffers);
 
+  // The buffers of a program's next run, with scratch memory where the encoder will have it.
+  std::span<void* const> place(const Program& program, std::span<void* const> buffers);
+
   // Called on another thread once all that was appended so far is done. Throws Error
   // (invalid_argument) while the stream is being captured.
   void add_completed_handler(CompletionHandler handler);

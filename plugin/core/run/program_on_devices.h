@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/device/device.h"
+#include "core/run/guards.h"
 #include "core/run/loaded_program.h"
 #include "core/run/program_graph.h"
 #include "driver/fork.h"
@@ -17,9 +18,10 @@ class ProgramOnDevices {
  public:
   struct OnDevice {
     OnDevice(Device& device, std::shared_ptr<const Program> program)
-        : loaded(device, std::move(program)), graph(loaded, device.execs()) {}
+        : loaded(device, program), graph(loaded, device.execs()), guards(std::move(program)) {}
     LoadedProgram loaded;
     ProgramGraph graph;
+    const Guards guards;
   };
 
   explicit ProgramOnDevices(std::shared_ptr<const Program> program)

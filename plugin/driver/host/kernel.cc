@@ -1,9 +1,12 @@
 // plugin/driver/host/kernel.cc: runs a kernel: its memory, its launch, and what it reported.
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <span>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -89,6 +92,19 @@ class Ranges {
   std::vector<JgeHostUnsetRead> unset_reads_;
 };
 
+// A message of an image, with the source line for each "{code 0x7f...}" in it.
+std::string with_lines(std::string message, std::string_view image) {
+  constexpr std::string_view kBegin = "{code ";
+  for (std::size_t at; (at = message.find(kBegin)) != std::string::npos;) {
+    const std::size_t end = message.find('}', at);
+    if (end == std::string::npos) break;
+    const std::string code = message.substr(at + kBegin.size(), end - at - kBegin.size());
+    const auto address = std::strtoull(code.c_str(), nullptr, 16);
+    message.replace(at, end + 1 - at, source_line(reinterpret_cast<const void*>(address), image));
+  }
+  return message;
+}
+
 }  // namespace
 
 CUresult run_kernel(const KernelOp& op, std::string& message) {
@@ -130,7 +146,7 @@ CUresult run_kernel(const KernelOp& op, std::string& message) {
   text[sizeof text - 1] = '\0';
   message = std::string(kernel.name) + ": " +
             (where ? source_line(where, op.module->image) + ": " : "") +
-            (text[0] ? text : "the kernel failed");
+            (text[0] ? with_lines(text, op.module->image) : "the kernel failed");
   return result;
 }
 
