@@ -33,7 +33,7 @@ class Barrier {
 
 }  // namespace
 
-DRIVER_TEST(encoder_synchronizes_with_its_own_work_only) {
+DRIVER_TEST(synchronize_waits_for_its_own_work_only) {
   Direct d(driver);
   const SecondStream other(d.session);
   Encoder slow(d.device, other.stream);

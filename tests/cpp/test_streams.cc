@@ -42,7 +42,7 @@ struct ManyStreams : Fixture {
 
 // Freeing the scratch memory of an encoder would wait for all streams, and keep all threads from
 // launching meanwhile. One of them may be what another stream's work waits for.
-DRIVER_TEST(encoders_of_many_streams_come_and_go_without_a_wait) {
+DRIVER_TEST(many_streams_come_and_go_without_a_wait) {
   ManyStreams f(driver);
   std::vector<CUstream> streams(600);
   for (CUstream& stream : streams) OK(driver.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));

@@ -99,6 +99,7 @@ extern "C" __global__ void second(const float* u, float* out) {
 """
 
 
+@pytest.mark.usefixtures("cpu")
 @pytest.mark.parametrize("graphs", [True, False])
 @pytest.mark.parametrize("size", [64, 60, 50])
 def test_a_write_behind_a_value_that_lives_in_a_region_is_told(graphs, size):
