@@ -169,6 +169,24 @@ def test_a_users_header_of_a_librarys_name_is_the_users(tmp_path, target):
     compile_source(source.definition.source, ["k"], target, None)
 
 
+TIMES = "#include <time.h>\n#include <sys/time.h>\nvoid run(time_t t, timespec s, timeval v) {}\n"
+
+
+@pytest.mark.parametrize("order", [0, 1], ids=["before CUDA's", "behind CUDA's"])
+def test_times_stand_beside_cudas_headers(order, target):
+    """CCCL has `time_t` and `timespec`, too, which cooperative_groups/reduce.h brings along."""
+    cuda = "#include <cooperative_groups.h>\n#include <cooperative_groups/reduce.h>\n"
+    compiles("".join((TIMES, cuda)[:: -1 if order else 1]) + KERNEL, target)
+
+
+def test_a_users_glut_finds_the_rest_of_opengl(tmp_path, target):
+    (tmp_path / "glut.h").write_text(
+        "#include <GL/gl.h>\n#include <GL/glu.h>\n"
+        "extern void solid_cube(GLdouble size, GLubyte color, GLbitfield mask);\n"
+    )
+    compiles('#include "glut.h"\n' + KERNEL, target, folder=tmp_path)
+
+
 def test_the_halves_of_pytorch_are_cudas(target):
     text = """
 #include <ATen/ATen.h>
