@@ -114,6 +114,16 @@ def test_a_host_function_that_a_kernel_needs_is_named(target):
     assert "put __device__ before it" in str(caught.value)
 
 
+def test_ptx_does_not_wait_for_its_load_to_miss_a_host_function(monkeypatch):
+    pytest.importorskip("cuda.bindings.nvrtc")
+    monkeypatch.setattr(nvcc, "find", lambda: None)
+    text = "int f(int a) { return a; }\nvoid run(float* o) { k<<<1, 1>>>(o); }\n"
+    kernel = '__global__ void k(float* out) { printf("%d", 1); out[0] = %s; }\n'
+    compiles(text + kernel.replace("%s", "1"), "compute_90")
+    with pytest.raises(KernelCompileError, match="<host>:1: `f` is a host function, and a kernel"):
+        compiles(text + kernel.replace("%s", "f(1)"), "compute_90")
+
+
 def test_a_mistake_in_a_kernel_is_told_and_what_was_left_out(target):
     text = f"{HOST_CODE['main']}\n\n__global__ void k(const float* x, float* o) {{ o[0] = y; }}\n"
     with pytest.raises(KernelCompileError) as caught:
