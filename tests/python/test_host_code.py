@@ -211,6 +211,37 @@ __global__ void k(const at::Half* x, const c10::BFloat16* y, at::Half* out, floa
     assert image.entries[0].types[0].replace("const", "").split("*")[0].strip() == "__half"
 
 
+ACCESSORS = """#include <torch/extension.h>
+template <class T>
+__global__ void add(torch::PackedTensorAccessor32<T, 2, torch::RestrictPtrTraits> a, T b) {
+  if (threadIdx.x < a.size(0)) a[threadIdx.x][0] += b;
+}
+template __global__ void add(torch::PackedTensorAccessor32<int, 2, torch::RestrictPtrTraits>, int);
+__global__ void k(float* out) {
+  torch::PackedTensorAccessor64<float, 2> a{out, {2, 2}, {2, 1}};
+  a[0][1] = 3;
+  a[1][0] = a[0][1] + 1;
+}
+"""
+
+
+def test_views_of_tensors_compile(target):
+    compiles(ACCESSORS, target, ("k", "add<float>"))
+
+
+def test_views_of_tensors_have_their_strides():
+    shape = jax.ShapeDtypeStruct((4,), jnp.float32)
+    kernel = jge.cuda_kernel(ACCESSORS, "k", out_shape=shape, grid=1, block=1, zero_init=["out"])
+    np.testing.assert_array_equal(kernel(), [0, 3, 4, 0])
+
+
+def test_a_view_of_a_tensor_is_no_parameter():
+    with pytest.raises(
+        TypeError, match=r":\d+: `add` takes a view of a tensor, `a`: write `float\* a`"
+    ):
+        jge.cuda_kernel(ACCESSORS, "add<float>", out_shape=None, grid=1, block=1)
+
+
 def test_pytorchs_halves_have_dtypes():
     kernel = jge.cuda_kernel(
         "#include <ATen/ATen.h>\n"
