@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -202,7 +202,18 @@ def _is_missing(name: str, match: re.Match[str]) -> bool:
     """Whether a linker misses a function of this name."""
     if spelled := match["spelled"]:
         return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", spelled) is not None
-    return match["mangled"] == name or f"{len(name)}{name}" in match["mangled"]
+    return _names(match["mangled"], name)
+
+
+def _names(symbol: str, name: str) -> bool:
+    """Whether a symbol is that of a function of this name."""
+    return symbol == name or f"{len(name)}{name}" in symbol
+
+
+def left_out_among(symbols: Iterable[str], attempt: Attempt) -> list[str]:
+    """Those of some symbols that are of functions whose bodies were left out."""
+    names = {left.part.name.rpartition("::")[2] for left in attempt.parts if not left.part.kept}
+    return [symbol for symbol in symbols if any(_names(symbol, name) for name in names)]
 
 
 def _told(error: KernelCompileError, attempt: Attempt, log: str) -> KernelCompileError:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jax_graphenc.base.errors import KernelCompileError
-from jax_graphenc.compiler.attempts import Attempt, compile_first, with_remark
+from jax_graphenc.compiler.attempts import Attempt, compile_first, left_out_among, with_remark
 from jax_graphenc.compiler.cuda_headers import more_headers, toolkit_headers
 from jax_graphenc.compiler.demangle import TYPE_PROBE, demangle, parameter_types
 from jax_graphenc.compiler.diagnostics import (
@@ -23,7 +23,7 @@ from jax_graphenc.compiler.header_trace import traced_headers
 from jax_graphenc.compiler.includes import find_includes, includes_by_macro, users_files
 from jax_graphenc.compiler.nvrtc_library import check, error_name, fetch, fetch_text, load, version
 from jax_graphenc.compiler.prelude import PRELUDE
-from jax_graphenc.compiler.ptx import parameter_sizes
+from jax_graphenc.compiler.ptx import extern_functions, parameter_sizes
 from jax_graphenc.compiler.source import Entry, Image, Source, folder_digest, split_options
 
 _INCLUDE = Path(__file__).parent.parent / "include"
@@ -149,6 +149,10 @@ def _compile(
             for wanted in (*expressions, *probes)
         }
         virtual = target.startswith("compute_")
+        # ptxas, which makes a cubin, refuses these itself.
+        if virtual and (missing := left_out_among(extern_functions(ptx), attempt)):
+            unresolved = f"ptxas fatal   : Unresolved extern function '{missing[0]}'"
+            raise _error(source, expressions, target, unresolved)
         return Image(
             ptx.encode()
             if virtual

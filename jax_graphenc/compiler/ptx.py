@@ -7,6 +7,7 @@ import re
 _PARAM = re.compile(
     r"\.param\s+(?:\.align\s+\d+\s+)?\.[a-z]+(?P<bits>\d+)[^,\[\]]*(?:\[(?P<count>\d+)\])?"
 )
+_EXTERN = re.compile(r"^\.extern \.func\s+(?:\([^)]*\)\s*)?(?P<symbol>[\w$]+)", re.MULTILINE)
 
 
 def parameter_sizes(ptx: str, symbol: str) -> tuple[int, ...] | None:
@@ -19,3 +20,8 @@ def parameter_sizes(ptx: str, symbol: str) -> tuple[int, ...] | None:
         int(param["bits"]) // 8 * int(param["count"] or 1)
         for param in _PARAM.finditer(match["params"])
     )
+
+
+def extern_functions(ptx: str) -> list[str]:
+    """The functions that PTX calls and does not define."""
+    return [match["symbol"] for match in _EXTERN.finditer(ptx)]

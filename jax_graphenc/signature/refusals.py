@@ -7,6 +7,11 @@ import re
 from jax_graphenc.signature.resolve import TypeId
 from jax_graphenc.signature.written import Unit, WrittenKernel, WrittenParameter
 
+# PyTorch's, by value: a pointer, sizes and strides of which JAX knows nothing.
+_ACCESSOR = re.compile(
+    r"(?:::)?(?:torch|at)::(?:Generic)?PackedTensorAccessor(?:32|64)?<(?P<element>[^,]+),.*>"
+)
+
 
 def problem_of(parameter: WrittenParameter, type_id: TypeId) -> str | None:
     """What is wrong with a parameter, and what to write instead; None if all is well."""
@@ -27,6 +32,9 @@ def problem_of(parameter: WrittenParameter, type_id: TypeId) -> str | None:
         return f"a pointer to pointers, {this}: write {pointer}, one array with an offset"
     if not levels and base in ("auto", "decltype(auto)"):
         return f"a parameter of type `auto`, {this}: write its type, or a template"
+    if not levels and (accessor := _ACCESSOR.fullmatch(base)):
+        element = accessor["element"].strip()
+        return f"a view of a tensor, {this}: write `{element}* {name}` and compute the index"
     return None
 
 

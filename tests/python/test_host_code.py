@@ -114,6 +114,16 @@ def test_a_host_function_that_a_kernel_needs_is_named(target):
     assert "put __device__ before it" in str(caught.value)
 
 
+def test_ptx_does_not_wait_for_its_load_to_miss_a_host_function(monkeypatch):
+    pytest.importorskip("cuda.bindings.nvrtc")
+    monkeypatch.setattr(nvcc, "find", lambda: None)
+    text = "int f(int a) { return a; }\nvoid run(float* o) { k<<<1, 1>>>(o); }\n"
+    kernel = '__global__ void k(float* out) { printf("%d", 1); out[0] = %s; }\n'
+    compiles(text + kernel.replace("%s", "1"), "compute_90")
+    with pytest.raises(KernelCompileError, match="<host>:1: `f` is a host function, and a kernel"):
+        compiles(text + kernel.replace("%s", "f(1)"), "compute_90")
+
+
 def test_a_mistake_in_a_kernel_is_told_and_what_was_left_out(target):
     text = f"{HOST_CODE['main']}\n\n__global__ void k(const float* x, float* o) {{ o[0] = y; }}\n"
     with pytest.raises(KernelCompileError) as caught:
@@ -169,6 +179,24 @@ def test_a_users_header_of_a_librarys_name_is_the_users(tmp_path, target):
     compile_source(source.definition.source, ["k"], target, None)
 
 
+TIMES = "#include <time.h>\n#include <sys/time.h>\nvoid run(time_t t, timespec s, timeval v) {}\n"
+
+
+@pytest.mark.parametrize("order", [0, 1], ids=["before CUDA's", "behind CUDA's"])
+def test_times_stand_beside_cudas_headers(order, target):
+    """CCCL has `time_t` and `timespec`, too, which cooperative_groups/reduce.h brings along."""
+    cuda = "#include <cooperative_groups.h>\n#include <cooperative_groups/reduce.h>\n"
+    compiles("".join((TIMES, cuda)[:: -1 if order else 1]) + KERNEL, target)
+
+
+def test_a_users_glut_finds_the_rest_of_opengl(tmp_path, target):
+    (tmp_path / "glut.h").write_text(
+        "#include <GL/gl.h>\n#include <GL/glu.h>\n"
+        "extern void solid_cube(GLdouble size, GLubyte color, GLbitfield mask);\n"
+    )
+    compiles('#include "glut.h"\n' + KERNEL, target, folder=tmp_path)
+
+
 def test_the_halves_of_pytorch_are_cudas(target):
     text = """
 #include <ATen/ATen.h>
@@ -181,6 +209,37 @@ __global__ void k(const at::Half* x, const c10::BFloat16* y, at::Half* out, floa
 """
     image = compiles(text, target)
     assert image.entries[0].types[0].replace("const", "").split("*")[0].strip() == "__half"
+
+
+ACCESSORS = """#include <torch/extension.h>
+template <class T>
+__global__ void add(torch::PackedTensorAccessor32<T, 2, torch::RestrictPtrTraits> a, T b) {
+  if (threadIdx.x < a.size(0)) a[threadIdx.x][0] += b;
+}
+template __global__ void add(torch::PackedTensorAccessor32<int, 2, torch::RestrictPtrTraits>, int);
+__global__ void k(float* out) {
+  torch::PackedTensorAccessor64<float, 2> a{out, {2, 2}, {2, 1}};
+  a[0][1] = 3;
+  a[1][0] = a[0][1] + 1;
+}
+"""
+
+
+def test_views_of_tensors_compile(target):
+    compiles(ACCESSORS, target, ("k", "add<float>"))
+
+
+def test_views_of_tensors_have_their_strides():
+    shape = jax.ShapeDtypeStruct((4,), jnp.float32)
+    kernel = jge.cuda_kernel(ACCESSORS, "k", out_shape=shape, grid=1, block=1, zero_init=["out"])
+    np.testing.assert_array_equal(kernel(), [0, 3, 4, 0])
+
+
+def test_a_view_of_a_tensor_is_no_parameter():
+    with pytest.raises(
+        TypeError, match=r":\d+: `add` takes a view of a tensor, `a`: write `float\* a`"
+    ):
+        jge.cuda_kernel(ACCESSORS, "add<float>", out_shape=None, grid=1, block=1)
 
 
 def test_pytorchs_halves_have_dtypes():

@@ -5,9 +5,13 @@
 #define getLastCudaError(message)
 #define printLastCudaError(message)
 struct StopWatchInterface;
-typedef unsigned int GLuint;
-typedef int GLint;
-typedef int GLsizei;
-typedef unsigned int GLenum;
-typedef float GLfloat;
+typedef unsigned char GLboolean, GLubyte;
+typedef signed char GLbyte;
+typedef short GLshort;
+typedef unsigned short GLushort;
+typedef int GLint, GLsizei;
+typedef unsigned int GLbitfield, GLenum, GLuint;
+typedef float GLclampf, GLfloat;
+typedef double GLclampd, GLdouble;
+typedef void GLvoid;
 struct GLFWwindow;

@@ -120,6 +120,45 @@ template <class T> struct RestrictPtrTraits {
 template <class T> struct DefaultPtrTraits {
   typedef T* PtrType;
 };
+// Views of a tensor: usable in kernels, of which none can be passed from JAX.
+template <class T, size_t N, template <class> class Pointer = DefaultPtrTraits,
+          class Index = int64_t>
+struct TensorAccessor {
+  typename Pointer<T>::PtrType data_;
+  const Index* sizes_;
+  const Index* strides_;
+  __host__ __device__ decltype(auto) operator[](Index i) const {
+    if constexpr (N == 1) {
+      return (data_[strides_[0] * i]);
+    } else {
+      return TensorAccessor<T, N - 1, Pointer, Index>{data_ + strides_[0] * i, sizes_ + 1,
+                                                      strides_ + 1};
+    }
+  }
+  __host__ __device__ Index size(Index i) const { return sizes_[i]; }
+  __host__ __device__ Index stride(Index i) const { return strides_[i]; }
+  __host__ __device__ auto data() const { return data_; }
+};
+template <class T, size_t N, template <class> class Pointer = DefaultPtrTraits,
+          class Index = int64_t>
+struct GenericPackedTensorAccessor {
+  typename Pointer<T>::PtrType data_;
+  Index sizes_[N];
+  Index strides_[N];
+  __host__ __device__ decltype(auto) operator[](Index i) const {
+    return TensorAccessor<T, N, Pointer, Index>{data_, sizes_, strides_}[i];
+  }
+  __host__ __device__ Index size(Index i) const { return sizes_[i]; }
+  __host__ __device__ Index stride(Index i) const { return strides_[i]; }
+  __host__ __device__ auto data() const { return data_; }
+};
+template <class T, size_t N, template <class> class Pointer = DefaultPtrTraits>
+using PackedTensorAccessor32 = GenericPackedTensorAccessor<T, N, Pointer, int32_t>;
+template <class T, size_t N, template <class> class Pointer = DefaultPtrTraits>
+using PackedTensorAccessor64 = GenericPackedTensorAccessor<T, N, Pointer, int64_t>;
+template <class T, size_t N, template <class> class Pointer = DefaultPtrTraits,
+          class Index = int64_t>
+using PackedTensorAccessor = GenericPackedTensorAccessor<T, N, Pointer, Index>;
 namespace cuda {
 using c10::cuda::CUDAGuard;
 using c10::cuda::CUDAStream;

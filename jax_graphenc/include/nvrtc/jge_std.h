@@ -79,10 +79,6 @@ template <class T> struct uniform_int_distribution {};
 
 struct FILE;
 typedef long clock_t;
-typedef long time_t;
 struct timeval {
   long tv_sec, tv_usec;
-};
-struct timespec {
-  long tv_sec, tv_nsec;
 };

@@ -1,1 +1,1 @@
-#include <jge_std.h>
+#include <time.h>

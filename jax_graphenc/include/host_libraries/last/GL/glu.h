@@ -1,0 +1,1 @@
+#include <jge_samples.h>
