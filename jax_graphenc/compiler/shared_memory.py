@@ -12,6 +12,9 @@ from jax_graphenc.signature.tree import declarations, enclosing, text_of
 if TYPE_CHECKING:
     from tree_sitter import Node
 
+SHARED_PREFIX = "jge_shared_"
+"""What shared variables are called where they are references; include/host/jge_check.h drops it."""
+
 # Most sources have nothing to rewrite, and need no parser.
 _WORTH_A_LOOK = re.compile(
     r"\b(?:extern|static)\b[^;{}]*\b__shared__\b|\b__shared__[^;{}]*\b(?:extern|static)\b"
@@ -105,7 +108,8 @@ def _references(declaration: Node) -> list[tuple[int, int, str]]:
             name = name.child_by_field_name("declarator")
         if name is None:
             return []
-        edits.append((name.start_byte, name.start_byte, "jge_shared_"))
-        references.append(f" auto& {text_of(name)} = ::jge::opaque(jge_shared_{text_of(name)});")
+        edits.append((name.start_byte, name.start_byte, SHARED_PREFIX))
+        shown = text_of(name)
+        references.append(f" auto& {shown} = ::jge::opaque({SHARED_PREFIX}{shown});")
     edits.append((declaration.end_byte, declaration.end_byte, "".join(references)))
     return edits

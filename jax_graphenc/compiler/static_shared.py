@@ -6,6 +6,7 @@ import re
 import struct
 from collections.abc import Iterator
 
+from jax_graphenc.compiler.shared_memory import SHARED_PREFIX
 from jax_graphenc.compiler.source import Source
 
 LIMIT = 48 * 1024  # Bytes of a block, on every GPU.
@@ -30,7 +31,7 @@ def shared_memory_error(source: Source, image: bytes, checked: bool) -> str | No
     for symbol, size in _variables(image, checked):
         local = _LOCAL.fullmatch(symbol)
         if local is not None:
-            name = local["rest"][: int(local["length"])]
+            name = local["rest"][: int(local["length"])].removeprefix(SHARED_PREFIX)
             functions.setdefault(local["function"], {})[name] = size
         elif not checked:
             functions[symbol] = {symbol: size}

@@ -111,6 +111,8 @@ RIGHT = {
     "  for (bool done = false; !done;) if (atomicCAS(&lock, 0, 1) == 0) {\n"
     "    sum += x[t]; __threadfence_block(); atomicExch(&lock, 0); done = true; }\n"
     "  __syncthreads();\n  out[t] = sum;",
+    "maximum by a loop": "  int old = out[0], seen;\n"
+    "  do { seen = old; old = atomicCAS(&out[0], seen, max(seen, x[t])); } while (seen != old);",
     "tiles": "  auto tile = cg::tiled_partition<8>(cg::this_thread_block());\n"
     "  __shared__ int s[64];\n  s[t] = x[t];\n  tile.sync();\n  out[t] = s[t ^ 7];",
     "bytes": "  __shared__ char s[64];\n  s[t] = x[t];\n  __syncthreads();\n  out[t] = s[63 - t];",

@@ -72,7 +72,8 @@ def test_a_program_shares_scratch_memory_over_time():
     of_work = {use.begin for node in program.nodes for use in node.uses if use.parameter == "work"}
     assert len(program.nodes) == 5
     assert len(of_work) < 5
-    assert program.scratch.bytes == 3 * 256
+    # Two of 256 bytes and more, and one of less; on the CPU 16 bytes behind each are no value's.
+    assert program.scratch.bytes == 5 * 256
 
 
 def test_derivatives_are_those_of_the_reference():

@@ -27,7 +27,7 @@ extern "C" __global__ void k(const float* x, float* y, float* z, int n) {
   if (n == 3 && i == 37) z[0] = y[i + 1];
   if (n == 4) memcpy(z + i, y + i, bytes);
   if (n == 5) for (int k = 0; k < n; ++k) z[i] += x[k];
-  if (n == 6) { y[i] = 1; if (i == 33) y[i - 1] = y[i + 1]; }
+  if (n == 6) { if (i < 34) y[i] = 1; if (i == 33) z[i] = y[i + 1]; }
   if (n == 7) { y[i] = 1; if (i == 0) z[0] = z[(int)x[0]]; }
   if (n == 10) { y[i] = x[i]; y[i] += 1; }
   if (n == 11) { y[i] = x[i]; __syncthreads(); z[i] = y[i - t + 31 - t]; }

@@ -259,6 +259,7 @@ __attribute__((always_inline)) static inline void check_again() {
 // Around an atomic operation.
 struct Atomic {
   JGE_UNCHECKED explicit Atomic(bool locks = false) {
+    find_written();  // what differs afterwards may be the operation's
     if (locks && launch) waits = progress[thread_number()].locks = true;
     ++atomic;
     __asm__ volatile("" ::: "memory");  // before the checks, which are not there yet
