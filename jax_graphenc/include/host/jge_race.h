@@ -239,6 +239,7 @@ JGE_UNCHECKED static void met(const Meeting* meeting, uint32_t time, uint32_t la
     if (!(lanes >> lane & 1)) continue;
     if (me.known[lane] <= meeting->steps[time][lane])
       me.known[lane] = meeting->steps[time][lane] + 1;
+    if (lanes == ~0u) continue;
     // What the others know of further lanes; of what they have done since, too much.
     for (uint32_t i = 0; i < kLanes; ++i) {
       if (lanes >> i & 1) continue;
