@@ -29,8 +29,7 @@ JGE_HANDLE(nvrtcProgram)
 JGE_HANDLE(MPI_Comm)
 #undef JGE_HANDLE
 typedef int cufftHandle;
-#define JGE_RESULT(name) \
-  enum name : int { name##_of_jge };
+#define JGE_RESULT(name) enum name : int { name##_of_jge };
 JGE_RESULT(cublasStatus_t)
 JGE_RESULT(cublasOperation_t)
 JGE_RESULT(cublasComputeType_t)
@@ -48,14 +47,15 @@ JGE_RESULT(nvrtcResult)
 typedef cublasStatus_t cublasStatus;
 // Code that is not called may take their addresses.
 #define JGE_GEMM(name, T)                                                                          \
-  __device__ inline cublasStatus_t name(cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int,         \
-                      const T*, const T*, int, const T*, int, const T*, T*, int) { \
+  __device__ inline cublasStatus_t name(cublasHandle_t, cublasOperation_t, cublasOperation_t, int, \
+                                        int, int, const T*, const T*, int, const T*, int,          \
+                                        const T*, T*, int) {                                       \
     return {};                                                                                     \
   }
 #define JGE_STRIDED_GEMM(name, T)                                                                  \
-  __device__ inline cublasStatus_t name(cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int,         \
-                      const T*, const T*, int, long long, const T*, int, long long, const T*, T*,  \
-                      int, long long, int) {                                                       \
+  __device__ inline cublasStatus_t name(cublasHandle_t, cublasOperation_t, cublasOperation_t, int, \
+                                        int, int, const T*, const T*, int, long long, const T*,    \
+                                        int, long long, const T*, T*, int, long long, int) {       \
     return {};                                                                                     \
   }
 JGE_GEMM(cublasSgemm, float)

@@ -1,8 +1,11 @@
-// include/host_libraries/jge_torch.h: the names of PyTorch's headers that kernels and the declarations
-// of host functions use. at::Half and at::BFloat16 are CUDA's own types, with PyTorch's arithmetic.
+// include/host_libraries/jge_torch.h: the names of PyTorch's headers that kernels and the
+// declarations of host functions use. at::Half and at::BFloat16 are CUDA's own types, with
+// PyTorch's arithmetic.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <jge_cuda_libraries.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -11,7 +14,6 @@
 #include <string>
 #include <tuple>
 #include <vector>
-#include <jge_cuda_libraries.h>
 
 #define C10_HOST __host__
 #define C10_DEVICE __device__
@@ -34,7 +36,7 @@
 #define AT_ERROR(...)
 #define TORCH_API
 #define TORCH_EXTENSION_NAME extension
-#define CUDA_KERNEL_LOOP_TYPE(i, n, type)                                                          \
+#define CUDA_KERNEL_LOOP_TYPE(i, n, type) \
   for (type i = type(blockIdx.x) * blockDim.x + threadIdx.x; i < (n); i += blockDim.x * gridDim.x)
 #define CUDA_KERNEL_LOOP(i, n) CUDA_KERNEL_LOOP_TYPE(i, n, int)
 #define CUDA_1D_KERNEL_LOOP CUDA_KERNEL_LOOP
@@ -42,19 +44,34 @@
 namespace c10 {
 using Half = ::__half;
 using BFloat16 = ::__nv_bfloat16;
-template <class T> struct complex {
+template <class T>
+struct complex {
   T real_, imag_;
 };
-template <class T> struct optional {
+template <class T>
+struct optional {
   optional() = default;
-  template <class U> optional(const U&) {}
+  template <class U>
+  optional(const U&) {}
 };
 struct nullopt_t {};
 constexpr nullopt_t nullopt{};
-template <class T> struct ArrayRef {};
+template <class T>
+struct ArrayRef {};
 using IntArrayRef = ArrayRef<int64_t>;
 enum class DeviceType : int8_t { CPU, CUDA };
-enum class ScalarType : int8_t { Byte, Char, Short, Int, Long, Half, Float, Double, Bool = 11, BFloat16 = 15 };
+enum class ScalarType : int8_t {
+  Byte,
+  Char,
+  Short,
+  Int,
+  Long,
+  Half,
+  Float,
+  Double,
+  Bool = 11,
+  BFloat16 = 15
+};
 enum class MemoryFormat : int8_t { Contiguous, Preserve, ChannelsLast };
 struct Device {};
 struct TensorOptions {};
@@ -67,7 +84,8 @@ struct CUDAStream {
   operator cudaStream_t() const { return nullptr; }
 };
 struct CUDAGuard {
-  template <class D> explicit CUDAGuard(const D&) {}
+  template <class D>
+  explicit CUDAGuard(const D&) {}
 };
 struct OptionalCUDAGuard : CUDAGuard {
   using CUDAGuard::CUDAGuard;
@@ -103,21 +121,28 @@ struct Generator {};
 struct PhiloxCudaState {
   uint64_t seed_, offset_;
 };
-template <class T, bool is_cuda> struct AccumulateType {
+template <class T, bool is_cuda>
+struct AccumulateType {
   using type = T;
 };
-template <> struct AccumulateType<Half, true> {
+template <>
+struct AccumulateType<Half, true> {
   using type = float;
 };
-template <> struct AccumulateType<BFloat16, true> {
+template <>
+struct AccumulateType<BFloat16, true> {
   using type = float;
 };
-template <class T, bool is_cuda> using acc_type = typename AccumulateType<T, is_cuda>::type;
-template <class T> using opmath_type = acc_type<T, true>;
-template <class T> struct RestrictPtrTraits {
+template <class T, bool is_cuda>
+using acc_type = typename AccumulateType<T, is_cuda>::type;
+template <class T>
+using opmath_type = acc_type<T, true>;
+template <class T>
+struct RestrictPtrTraits {
   typedef T* __restrict__ PtrType;
 };
-template <class T> struct DefaultPtrTraits {
+template <class T>
+struct DefaultPtrTraits {
   typedef T* PtrType;
 };
 // Views of a tensor: usable in kernels, of which none can be passed from JAX.
@@ -169,8 +194,8 @@ cudaStream_t getCurrentCUDAStream(int device = -1);
 
 namespace torch {
 using namespace at;
-using c10::nullopt;
 using at::Tensor;
+using c10::nullopt;
 using Dtype = c10::ScalarType;
 namespace autograd {
 using Variable = at::Tensor;
@@ -189,35 +214,41 @@ struct list {};
 struct tuple {};
 struct str {};
 struct capsule {};
-template <class T, int flags = 0> struct array_t {};
+template <class T, int flags = 0>
+struct array_t {};
 }  // namespace pybind11
 namespace py = pybind11;
 
-// PyTorch's arithmetic of a half and another number: with a float in float, with an integer in half.
-#define JGE_TORCH_MIXED(Half, op)                                                                  \
-  __host__ __device__ inline float operator op(Half a, float b) { return float(a) op b; }          \
-  __host__ __device__ inline float operator op(float a, Half b) { return a op float(b); }          \
-  __host__ __device__ inline double operator op(Half a, double b) { return double(float(a)) op b; } \
-  __host__ __device__ inline double operator op(double a, Half b) { return a op double(float(b)); } \
-  __host__ __device__ inline Half operator op(Half a, int b) { return a op Half(float(b)); }       \
-  __host__ __device__ inline Half operator op(int a, Half b) { return Half(float(a)) op b; }       \
-  __host__ __device__ inline Half operator op(Half a, int64_t b) { return a op Half(float(b)); }   \
+// PyTorch's arithmetic of a half and another number: with a float in float, with an integer in
+// half.
+#define JGE_TORCH_MIXED(Half, op)                                                                \
+  __host__ __device__ inline float operator op(Half a, float b) { return float(a) op b; }        \
+  __host__ __device__ inline float operator op(float a, Half b) { return a op float(b); }        \
+  __host__ __device__ inline double operator op(Half a, double b) {                              \
+    return double(float(a)) op b;                                                                \
+  }                                                                                              \
+  __host__ __device__ inline double operator op(double a, Half b) {                              \
+    return a op double(float(b));                                                                \
+  }                                                                                              \
+  __host__ __device__ inline Half operator op(Half a, int b) { return a op Half(float(b)); }     \
+  __host__ __device__ inline Half operator op(int a, Half b) { return Half(float(a)) op b; }     \
+  __host__ __device__ inline Half operator op(Half a, int64_t b) { return a op Half(float(b)); } \
   __host__ __device__ inline Half operator op(int64_t a, Half b) { return Half(float(a)) op b; }
-#define JGE_TORCH_COMPARED(Half, op)                                                               \
-  __host__ __device__ inline bool operator op(Half a, float b) { return float(a) op b; }           \
-  __host__ __device__ inline bool operator op(float a, Half b) { return a op float(b); }           \
-  __host__ __device__ inline bool operator op(Half a, int b) { return float(a) op float(b); }      \
+#define JGE_TORCH_COMPARED(Half, op)                                                          \
+  __host__ __device__ inline bool operator op(Half a, float b) { return float(a) op b; }      \
+  __host__ __device__ inline bool operator op(float a, Half b) { return a op float(b); }      \
+  __host__ __device__ inline bool operator op(Half a, int b) { return float(a) op float(b); } \
   __host__ __device__ inline bool operator op(Half a, double b) { return double(float(a)) op b; }
-#define JGE_TORCH_HALF(Half)                                                                       \
-  JGE_TORCH_MIXED(Half, +)                                                                         \
-  JGE_TORCH_MIXED(Half, -)                                                                         \
-  JGE_TORCH_MIXED(Half, *)                                                                         \
-  JGE_TORCH_MIXED(Half, /)                                                                         \
-  JGE_TORCH_COMPARED(Half, <)                                                                      \
-  JGE_TORCH_COMPARED(Half, >)                                                                      \
-  JGE_TORCH_COMPARED(Half, <=)                                                                     \
-  JGE_TORCH_COMPARED(Half, >=)                                                                     \
-  JGE_TORCH_COMPARED(Half, ==)                                                                     \
+#define JGE_TORCH_HALF(Half)   \
+  JGE_TORCH_MIXED(Half, +)     \
+  JGE_TORCH_MIXED(Half, -)     \
+  JGE_TORCH_MIXED(Half, *)     \
+  JGE_TORCH_MIXED(Half, /)     \
+  JGE_TORCH_COMPARED(Half, <)  \
+  JGE_TORCH_COMPARED(Half, >)  \
+  JGE_TORCH_COMPARED(Half, <=) \
+  JGE_TORCH_COMPARED(Half, >=) \
+  JGE_TORCH_COMPARED(Half, ==) \
   JGE_TORCH_COMPARED(Half, !=)
 JGE_TORCH_HALF(__half)
 JGE_TORCH_HALF(__nv_bfloat16)
@@ -225,6 +256,15 @@ JGE_TORCH_HALF(__nv_bfloat16)
 #undef JGE_TORCH_COMPARED
 #undef JGE_TORCH_HALF
 
-template <class T> __device__ inline T gpuAtomicAdd(T* at, T value) { return atomicAdd(at, value); }
-template <class T> __device__ inline void gpuAtomicAddNoReturn(T* at, T value) { atomicAdd(at, value); }
-template <class T> __device__ inline void atomAdd(T* at, T value) { atomicAdd(at, value); }
+template <class T>
+__device__ inline T gpuAtomicAdd(T* at, T value) {
+  return atomicAdd(at, value);
+}
+template <class T>
+__device__ inline void gpuAtomicAddNoReturn(T* at, T value) {
+  atomicAdd(at, value);
+}
+template <class T>
+__device__ inline void atomAdd(T* at, T value) {
+  atomicAdd(at, value);
+}
