@@ -3,12 +3,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <utility>
 #include <variant>
 
 namespace jge {
 
-Guards::Guards(std::shared_ptr<const Program> program) : program_(std::move(program)) {
+Guards::Guards(const Program& program) : program_(&program) {
   if (!program_->scratch) return;
   struct Part {
     std::uint64_t begin, end;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -14,7 +13,8 @@ namespace jge {
 // kernel that writes too far meets them, where a GPU or XLA's own buffers show nothing.
 class Guards {
  public:
-  explicit Guards(std::shared_ptr<const Program> program);
+  // Of a program that lives as long.
+  explicit Guards(const Program& program);
 
   bool empty() const { return guards_.empty(); }
   // Before a run, in this scratch memory.
@@ -32,7 +32,7 @@ class Guards {
   static constexpr std::uint64_t kMostBytes = 64;
   static constexpr unsigned char kByte = 0xa5;
 
-  std::shared_ptr<const Program> program_;
+  const Program* program_;
   std::vector<Guard> guards_;
 };
 

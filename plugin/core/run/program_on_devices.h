@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "core/base/lazy.h"
 #include "core/device/device.h"
 #include "core/run/guards.h"
 #include "core/run/loaded_program.h"
@@ -18,10 +19,10 @@ class ProgramOnDevices {
  public:
   struct OnDevice {
     OnDevice(Device& device, std::shared_ptr<const Program> program)
-        : loaded(device, program), graph(loaded, device.execs()), guards(std::move(program)) {}
+        : loaded(device, std::move(program)), graph(loaded, device.execs()) {}
     LoadedProgram loaded;
     ProgramGraph graph;
-    const Guards guards;
+    Lazy<Guards> guards;  // of the CPU, where each run asks for them
   };
 
   explicit ProgramOnDevices(std::shared_ptr<const Program> program)

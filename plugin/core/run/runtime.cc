@@ -50,11 +50,12 @@ void Runtime::run_and_wait(ProgramOnDevices& program, int ordinal, std::span<voi
   const ContextScope scope(driver_, on.device.context());
   ProgramOnDevices::OnDevice& here = program.on(on.device);
   PooledEncoder encoder = on.streams.borrow();
+  const Guards& guards = here.guards.get([&] { return Guards(here.loaded.program()); });
   void* scratch = nullptr;
-  if (!here.guards.empty()) {
+  if (!guards.empty()) {
     const std::span<void* const> placed = encoder->place(here.loaded.program(), buffers);
     scratch = placed[*here.loaded.program().scratch];
-    here.guards.fill(scratch);
+    guards.fill(scratch);
     // Its memory is the encoder's, and stays what the guards are in, whichever way it runs.
     encoder->run(here, std::vector<void*>(placed.begin(), placed.end()));
   } else {
@@ -62,7 +63,7 @@ void Runtime::run_and_wait(ProgramOnDevices& program, int ordinal, std::span<voi
   }
   const CUresult result = wait_for(driver_, encoder->stream());
   if (result == CUDA_SUCCESS) {
-    const std::string broken = scratch ? here.guards.broken(scratch) : "";
+    const std::string broken = scratch ? guards.broken(scratch) : "";
     if (!broken.empty()) throw Error(Code::internal, broken);
     return;
   }
