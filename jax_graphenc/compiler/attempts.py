@@ -97,10 +97,7 @@ def compile_first(
 def with_remark(text: str, attempt: Attempt) -> str:
     """A text with a comment before it that says what was left out."""
     out = [left for left in attempt.parts if not left.part.kept]
-    remark = "".join(f"// Left out as host code: {left}\n" for left in out)
-    if attempt.default_device:
-        remark += "// Functions without annotations are device functions.\n"
-    return remark + text
+    return "".join(f"// Left out as host code: {left}\n" for left in out) + text
 
 
 def _further(source: Source, log: str, tells_host_functions: bool) -> Iterator[Attempt]:

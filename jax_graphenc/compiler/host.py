@@ -10,7 +10,6 @@ import shlex
 import subprocess
 import tempfile
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from jax_graphenc.compiler.attempts import Attempt, compile_first, with_remark
@@ -105,10 +104,7 @@ def compile_shared_object(
 def compiled_text(source: Source, expressions: Sequence[str], *, checked: bool = False) -> str:
     """The text of the attempt that compiles; raises as `compile_shared_object` does."""
     _, attempt = _first(source, expressions, checked)
-    return with_remark(
-        _translation_unit(attempt.source, expressions, checked),
-        replace(attempt, default_device=False),
-    )
+    return with_remark(_translation_unit(attempt.source, expressions, checked), attempt)
 
 
 def _first(source: Source, expressions: Sequence[str], checked: bool) -> tuple[Image, Attempt]:

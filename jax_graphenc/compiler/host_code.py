@@ -81,7 +81,6 @@ _ANNOTATED_NAME = re.compile(r"\b__(?:device|global)__\b[^;{}()=]*?([A-Za-z_]\w*
 def read_macros(texts: Iterable[str]) -> Macros:
     """Reads what the macros in a source and in the files that it includes stand for."""
     bodies: dict[str, list[str]] = {}
-    objects: set[str] = set()
     called: dict[str, bool] = {}
     functions: set[str] = set()
     for text in texts:
@@ -130,7 +129,6 @@ _HOST_ONLY = re.compile(
     r"|(?:\.|->)\s*(?:size|push_back|emplace_back|resize|begin|end|c_str|data_ptr|clear|reserve)\b"
     r"|\b(?:TORCH_|AT_|C10_|CHECK_|CUDA_CHECK|CHECK_CUDA|CUDA_SAFE_CALL|checkCudaErrors)\w*"
 )
-_FUNCTION_CAST = re.compile(r"\boperator\b")
 # Directives of a body that was left out still count for what follows it.
 _KEPT_DIRECTIVE = re.compile(
     rb"^[ \t]*#[ \t]*(?:define|undef|if|ifdef|ifndef|elif|else|endif)\b(?:[^\n\\]|\\\r?\n|\\)*",
@@ -255,7 +253,7 @@ def _function(node: Node, code: bytes, macros: Macros) -> tuple[Part, list[_Edit
     is_method = "::" in name or _in_class(node)
     if is_method and not _HOST_ONLY.search(inside.decode("utf-8", "replace")):
         return None
-    if node.type != "function_definition" or _wrong(node, body):
+    if _wrong(node, body):
         return Part(name, line, "its declaration could not be read"), []
     end = _closing(code, body.start_byte)
     if body.type != "try_statement" and end != body.end_byte:
@@ -271,8 +269,7 @@ def _function(node: Node, code: bytes, macros: Macros) -> tuple[Part, list[_Edit
         return Part(name, line), [_spaces(code, whole.start_byte, body.end_byte)]
     if not is_method and (typeless or name == "main"):
         return Part(name, line), [_spaces(code, node.start_byte, body.end_byte)]
-    start = body.start_byte
-    edit = _spaces(code, start, body.end_byte)
+    edit = _spaces(code, body.start_byte, body.end_byte)
     if re.search(r"\b(?:virtual|override|final)\b", head):
         # It is in a table of functions, and so must be there.
         edit.new = b"{__trap();}" + edit.new[11:] if len(edit.new) > 11 else b"{__trap();}"
@@ -337,7 +334,6 @@ def _spaces(code: bytes, start: int, end: int) -> _Edit:
     new = bytearray(re.sub(rb"[^\n]", b" ", old))
     for match in _KEPT_DIRECTIVE.finditer(old):
         new[match.start() : match.end()] = match[0]
-    # Spaces before the end of a line serve nothing.
     return _Edit(start, end, bytes(new))
 
 

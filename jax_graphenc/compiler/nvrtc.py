@@ -81,7 +81,8 @@ def compiled_text(
 ) -> str:
     """The text of the attempt that compiles; raises as `compile_image` does."""
     _, attempt = _first(source, expressions, target, cache_dir)
-    return with_remark(_text(attempt), attempt)
+    remark = "// Functions without annotations are device functions.\n"
+    return with_remark(f"{remark if attempt.default_device else ''}{_text(attempt)}", attempt)
 
 
 def _first(

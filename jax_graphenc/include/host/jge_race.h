@@ -175,19 +175,16 @@ JGE_UNCHECKED static void note_access(uintptr_t at, size_t bytes, bool writes, c
   }
 }
 
-// What has been loaded and written since.
-JGE_UNCHECKED static void find_written() {
+// Before the running thread lets others run, and at its end: what it has loaded and written since.
+JGE_UNCHECKED static void pause() {
   settle();
-  for (; load_count > 0; --load_count) {
-    const Load& load = loads[load_count - 1];
+  while (load_count > 0) {
+    const Load& load = loads[--load_count];
     if (memcmp(load.value, reinterpret_cast<const void*>(load.at), load.bytes) == 0) continue;
-    const Load found = load;
-    load_count -= 1;
-    note_access(found.at, found.bytes, true, found.code);
+    note_access(load.at, load.bytes, true, load.code);
     // It differs, so that there is no doubt.
-    if (doubt.at) doubt.before[0] = ~*reinterpret_cast<const unsigned char*>(found.at);
+    if (doubt.at) doubt.before[0] = ~*reinterpret_cast<const unsigned char*>(load.at);
     settle();
-    ++load_count;
   }
 }
 
@@ -196,7 +193,7 @@ JGE_UNCHECKED static void note(uintptr_t at, size_t bytes, bool writes, const vo
   if (atomic) return;
   note_access(at, bytes, writes, code);
   if (writes || bytes > sizeof loads->value) return;
-  if (load_count == kLoads) find_written();
+  if (load_count == kLoads) pause();
   Load& load = loads[load_count++];
   load.at = at;
   load.code = code;
@@ -204,8 +201,6 @@ JGE_UNCHECKED static void note(uintptr_t at, size_t bytes, bool writes, const vo
   memcpy(load.value, reinterpret_cast<const void*>(at), bytes);
 }
 
-// Before the running thread lets others run, and at its end.
-JGE_UNCHECKED static void pause() { find_written(); }
 JGE_UNCHECKED static void passed_barrier() {
   waits = true;
   ++progress[thread_number()].barriers;
@@ -260,7 +255,7 @@ __attribute__((always_inline)) static inline void check_again() {
 // Around an atomic operation.
 struct Atomic {
   JGE_UNCHECKED explicit Atomic(bool locks = false) {
-    find_written();  // what differs afterwards may be the operation's
+    pause();  // what differs afterwards may be the operation's
     if (locks && launch) waits = progress[thread_number()].locks = true;
     ++atomic;
     __asm__ volatile("" ::: "memory");  // before the checks, which are not there yet
